@@ -23,7 +23,7 @@ from hanse_fabric.messages import Presence, Task, TaskKind
 from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning import binding
-from hanse_schemas.preparation import Preparation
+from hanse_schemas.preparation import Preparation, PreparedNumber
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.masking import protocols
 from hanse_workflows.memory import conduct
@@ -105,6 +105,47 @@ async def test_a_plain_run_finds_the_same_preparation(
     assert told == "6 columns are prepared to 9 features"
 
 
+ROBUST = {"numbers": {"scale": "robust", "missing": "median"}}
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
+def test_quartiles_are_the_pooled_tables_in_every_mode_though_the_coordinator_is_killed(
+    wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    def told(made: League, record: RunRecord) -> object:
+        assert set(answers(made).values()) == {1}
+        steps = {task.id for task in made.published(TASK, Task) if task.kind is TaskKind.PREPARE}
+        assert len(steps) == len(WARDS) * (1 + 8)
+        return preparation(made).digest, record.model_digest
+
+    with threadpool_limits(1):
+        in_memory = conduct(ward_job(mode, prepare=ROBUST), wards.in_memory(tmp_path / "memory"), schema=SCHEMA)
+        killed = outcomes_when_killed(tmp_path, WARDS, body(mode=mode, prepare=ROBUST), every=97, told=told, **there)
+    assert isinstance(in_memory.job.prepare, Prepare)
+    found = in_memory.job.prepare.fitted
+    assert found is not None
+    assert set(killed) == {(found.digest, in_memory.digest)}
+    tables = [read_site_tables(wards.settings(name), SCHEMA).train for name in WARDS]
+    for column in found.columns[:3]:
+        assert isinstance(column, PreparedNumber)
+        pooled = np.concatenate([table.columns[column.name] for table in tables])
+        low, middle, high = np.nanpercentile(pooled, [25, 50, 75])
+        assert (column.fill, column.centre) == (middle, middle)
+        assert column.scale == pytest.approx(high - low, rel=1e-15)
+
+
+@in_virtual_time
+async def test_a_site_whose_policy_closes_quartiles_says_what_to_ask_instead(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    rules = {"asking": {"protocols": ["moments"]}}
+    async with hub_of(clock, tmp_path / "one", *WARDS, rules=rules, **there) as made:
+        record = await ended(made, body(prepare=ROBUST))
+    assert record.state == "failed"
+    assert "quantiles" in record.reason
+    assert "scale: standard and missing: mean need moments alone" in record.reason
+
+
 @pytest.mark.parametrize("tell", [True, False])
 @in_virtual_time
 async def test_cells_that_a_site_sets_aside_are_told_in_the_masked_sum_where_it_says_so(
@@ -160,12 +201,15 @@ def test_no_second_preparation_is_summed_of_one_site_fewer(
         clock.run(story())
 
 
+@pytest.mark.parametrize("again", [{"log": True}, {"scale": "none"}, {"scale": "robust"}], ids=str)
 @in_virtual_time
-async def test_the_same_sites_may_be_asked_again(clock: VirtualClock, there: dict[str, Any], tmp_path: Path) -> None:
+async def test_the_same_sites_may_be_asked_again_by_other_rules(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path, again: dict[str, Any]
+) -> None:
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path, *WARDS, **there) as made:
             await completed(made, body())
-            await made.submit("run000000002", **body(prepare={"numbers": {"log": True}}, seed=4))
+            await made.submit("run000000002", **body(prepare={"numbers": again}, seed=4))
             record = await made.ended("run000000002")
     assert (record.state, record.reason) == ("completed", "")
 

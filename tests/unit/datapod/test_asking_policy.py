@@ -5,10 +5,12 @@ from pydantic import ValidationError
 
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
+from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_learning.preparation.order import PASSES
 from hanse_schemas.protocols import PROTOCOLS
 from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
 from hanse_schemas.study import Study
@@ -132,3 +134,33 @@ def test_a_protocol_that_there_is_not_is_an_error_in_a_policy_and_in_a_task():
     with pytest.raises(HanseError) as caught:
         AskingPolicy().check_protocols({"medians": 1}, cautious=False)
     assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+AGES = TabularSchema.model_validate({"features": [{"name": "age"}], "target": "died"})
+
+
+def ages(question=None, **rule):
+    asked = {} if question is None else {"quantiles": question}
+    return task(kind=TaskKind.PREPARE, config={"prepare": [{"name": "age", "kind": "number", **rule}], **asked})
+
+
+@pytest.mark.parametrize("rule", [{"scale": "robust"}, {"missing": "median"}])
+def test_quartiles_are_opened_by_policy_and_a_job_without_them_is_answered(rule):
+    policy = {"masking": {"required": True}}
+    said = refused(Policy.model_validate(policy).check_asking, ages(**rule), AGES)
+    assert "asking.protocols: quantiles" in said
+    Policy.model_validate(policy).check_asking(ages(), AGES)
+    opened = policy | {"asking": {"protocols": ["moments", "quantiles"]}}
+    Policy.model_validate(opened).check_asking(ages(**rule), AGES)
+
+
+def test_a_run_asks_no_more_questions_than_one_search_needs():
+    """Else a hub reads the whole distribution, where a search tells it three quartiles."""
+    questions = Questions()
+    asked = [{"depth": 60, "bits": 4, "prefixes": {"age": [prefix]}} for prefix in range(PASSES + 1)]
+    for question in asked[:PASSES] * 2:
+        questions.check(ages(question, scale="robust"))
+    questions.check(ages(scale="robust"))
+    said = refused(questions.check, ages(asked[PASSES], scale="robust"))
+    assert "quantiles in more than 16 steps" in said
+    questions.check(ages(asked[PASSES], scale="robust").model_copy(update={"run": "r" * 12}))

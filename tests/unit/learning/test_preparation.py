@@ -3,21 +3,16 @@ more than counts and sums."""
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import math
 from fractions import Fraction
-from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn
 import statsmodels
-from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.impute import SimpleImputer
@@ -29,36 +24,36 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import cells_of
 from hanse_learning.preparation.exact import totals
 from hanse_learning.preparation.measured import measured
-from hanse_learning.preparation.plan import fitted, needs_sums, rings
+from hanse_learning.preparation.plan import fitted, needs_sums
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import Prepare, completed
 from hanse_schemas.protocols import PROTOCOLS, asked_by
-from hanse_schemas.schema import Column, TabularSchema
+from hanse_schemas.schema import Column
+from unit.learning.pooled_tables import category, federated, raw_cells, schema_of, sites_of, titanic
 
-_SKLEARN = Path(sklearn.__file__).parent / "datasets/tests/data/openml"
 _STATSMODELS = Path(statsmodels.__file__).parent
 
 
 def test_breast_cancer_is_scaled_as_the_pooled_table() -> None:
     frame = load_breast_cancer(as_frame=True).data
-    schema = _schema([Column(name=name) for name in frame.columns])
-    features, preparation = _federated(Prepare(), schema, _sites(frame, 3))
+    schema = schema_of([Column(name=name) for name in frame.columns])
+    features, preparation = federated(Prepare(), schema, sites_of(frame, 3))
     assert np.abs(features - StandardScaler().fit_transform(frame)).max() < 1e-12
     assert preparation.outputs == tuple(frame.columns)
     assert prepared_schema(schema, preparation).features == schema.features
 
 
 def test_titanic_has_missing_ages_fares_and_ports_filled_and_told_as_the_pooled_table() -> None:
-    frame, schema = _titanic()
+    frame, schema = titanic()
     pipeline = ColumnTransformer([
-        ("numbers", make_pipeline(SimpleImputer(add_indicator=True), _scaled_but(2, 2)), ["age", "fare"]),
+        ("numbers", make_pipeline(SimpleImputer(add_indicator=True), scaled_but(2, 2)), ["age", "fare"]),
         ("whole", StandardScaler(), ["sibsp", "parch"]),
         ("sex", OneHotEncoder(), ["sex"]),
         ("port", OneHotEncoder(), ["embarked"]),
     ])  # fmt: skip
     pooled = np.asarray(pipeline.fit_transform(frame))
-    features, preparation = _federated(Prepare(), schema, _sites(frame, 4))
+    features, preparation = federated(Prepare(), schema, sites_of(frame, 4))
     assert preparation.outputs == (
         "age", "age:missing", "fare", "fare:missing", "sibsp", "parch", "sex=female", "sex=male",
         "embarked=C", "embarked=Q", "embarked=S", "embarked:missing",
@@ -72,25 +67,25 @@ def test_framing_has_its_categories_and_missing_cells_as_the_pooled_table() -> N
     numbers, categories = ["age", "emo", "p_harm"], ["educ", "gender", "anx"]
     frame["emo"] = frame["emo"].astype(float).mask(frame.index % 7 == 0)
     frame.loc[frame.index % 11 == 0, "educ"] = None
-    columns = [*(Column(name=name) for name in numbers), *(_category(frame, name) for name in categories)]
+    columns = [*(Column(name=name) for name in numbers), *(category(frame, name) for name in categories)]
     encoded = OneHotEncoder(categories=[[*sorted(frame[name].dropna().unique())] for name in categories],
                             handle_unknown="ignore", sparse_output=False)  # fmt: skip
     pooled = ColumnTransformer([
         ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), numbers), ("categories", encoded, categories),
     ]).fit_transform(frame)  # fmt: skip
     prepare = Prepare(numbers={"indicator": False}, categories={"missing": "unknown"})
-    features, _ = _federated(prepare, _schema(columns), _sites(frame, 3))
+    features, _ = federated(prepare, schema_of(columns), sites_of(frame, 3))
     assert np.abs(features - np.asarray(pooled)).max() < 1e-12
 
 
 def test_logarithms_constants_and_declared_ends_are_as_the_pooled_table() -> None:
-    frame, _ = _titanic()
+    frame, _ = titanic()
     ends = Column(name="age", minimum=0, maximum=100)
     prepare = Prepare(columns=(
         {"name": "age", "scale": "minmax", "missing": "constant", "constant": 30.0, "indicator": False},
         {"name": "fare", "log": True, "indicator": False},
     ))  # fmt: skip
-    features, _ = _federated(prepare, _schema([ends, Column(name="fare")]), _sites(frame, 3))
+    features, _ = federated(prepare, schema_of([ends, Column(name="fare")]), sites_of(frame, 3))
     filled = SimpleImputer(strategy="constant", fill_value=30.0).fit_transform(frame[["age"]])
     told = MinMaxScaler().fit([[0.0], [100.0]]).transform(filled)
     logged = make_pipeline(FunctionTransformer(np.log1p), SimpleImputer(), StandardScaler())
@@ -100,10 +95,10 @@ def test_logarithms_constants_and_declared_ends_are_as_the_pooled_table() -> Non
 
 @pytest.mark.parametrize("sites", [1, 2, 5, 40])
 def test_the_preparation_has_the_same_digest_however_the_rows_lie_at_the_sites(sites: int) -> None:
-    frame, schema = _titanic()
+    frame, schema = titanic()
     shuffled = frame.sample(frac=1, random_state=sites)
-    assert _federated(Prepare(), schema, _sites(shuffled, sites))[1].digest == (
-        _federated(Prepare(), schema, [frame])[1].digest
+    assert federated(Prepare(), schema, sites_of(shuffled, sites))[1].digest == (
+        federated(Prepare(), schema, [frame])[1].digest
     )
 
 
@@ -120,8 +115,8 @@ def test_sums_are_exact_where_float64_loses_all_digits() -> None:
 
 def test_a_column_that_is_constant_becomes_zero_and_one_without_any_cell_too() -> None:
     frame = pd.DataFrame({"same": [0.1] * 6, "none": [None] * 6, "x": range(6)})
-    schema = _schema([Column(name=name) for name in frame.columns])
-    features, preparation = _federated(Prepare(), schema, _sites(frame, 2))
+    schema = schema_of([Column(name=name) for name in frame.columns])
+    features, preparation = federated(Prepare(), schema, sites_of(frame, 2))
     assert preparation.outputs == ("same", "none", "none:missing", "x")
     assert not features[:, :2].any()
     assert features[:, 2].all()
@@ -129,15 +124,15 @@ def test_a_column_that_is_constant_becomes_zero_and_one_without_any_cell_too() -
 
 def test_a_column_that_one_site_lacks_all_cells_of_is_filled_with_the_others_mean() -> None:
     empty = pd.DataFrame({"x": [None, None]})
-    features, _ = _federated(Prepare(), _schema([Column(name="x")]), [empty, pd.DataFrame({"x": [1.0, 3.0]})])
+    features, _ = federated(Prepare(), schema_of([Column(name="x")]), [empty, pd.DataFrame({"x": [1.0, 3.0]})])
     assert features[:, 0].tolist() == pytest.approx([0.0, 0.0, -math.sqrt(2), math.sqrt(2)], rel=1e-15)
     assert features[:, 1].tolist() == [1, 1, 0, 0]
 
 
 def test_a_category_that_one_site_alone_has_is_the_same_feature_at_all() -> None:
     sites = [pd.DataFrame({"c": ["a", "b"]}), pd.DataFrame({"c": ["z", "a"]})]
-    schema = _schema([Column(name="c", kind="category", values=("a", "b", "z"))])
-    features, _ = _federated(Prepare(), schema, sites)
+    schema = schema_of([Column(name="c", kind="category", values=("a", "b", "z"))])
+    features, _ = federated(Prepare(), schema, sites)
     assert features.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
 
 
@@ -153,9 +148,9 @@ def test_a_category_that_one_site_alone_has_is_the_same_feature_at_all() -> None
 def test_unknown_rare_and_missing_values_become_what_the_rule_says(
     rule: dict[str, Any], features: list[list[float]]
 ) -> None:
-    schema = _schema([Column(name="c", kind="category", values=("a", "b"))])
+    schema = schema_of([Column(name="c", kind="category", values=("a", "b"))])
     frame = pd.DataFrame({"c": ["a", "b", "else", None]})
-    assert _federated(Prepare(categories=rule), schema, [frame])[0].tolist() == features
+    assert federated(Prepare(categories=rule), schema, [frame])[0].tolist() == features
 
 
 @pytest.mark.parametrize(
@@ -172,9 +167,9 @@ def test_unknown_rare_and_missing_values_become_what_the_rule_says(
 def test_a_site_tells_only_what_the_preparation_depends_on(
     numbers: dict[str, Any], categories: dict[str, Any], arrays: set[str]
 ) -> None:
-    schema = _schema([Column(name="x"), Column(name="c", kind="category", values=("a", "b"))])
+    schema = schema_of([Column(name="x"), Column(name="c", kind="category", values=("a", "b"))])
     rules = completed(Prepare(numbers=numbers, categories=categories), schema).rules
-    told = measured(rules, _cells(schema, pd.DataFrame({"x": [1.0, None], "c": ["a", None]})))
+    told = measured(rules, raw_cells(schema, pd.DataFrame({"x": [1.0, None], "c": ["a", None]})))
     assert told.keys() == arrays
     assert needs_sums(rules) == (arrays != {"rows", "set_aside"})
     assert asked_by(rules).keys() == (
@@ -183,8 +178,8 @@ def test_a_site_tells_only_what_the_preparation_depends_on(
 
 
 def test_whatever_jobs_ask_moments_are_five_numbers_of_a_column() -> None:
-    schema, told = _schema([Column(name="x", minimum=0, maximum=9)]), set()
-    cells = _cells(schema, pd.DataFrame({"x": [1.5, None, 2.25, 7.0]}))
+    schema, told = schema_of([Column(name="x", minimum=0, maximum=9)]), set()
+    cells = raw_cells(schema, pd.DataFrame({"x": [1.5, None, 2.25, 7.0]}))
     for scale, log, missing, indicator in itertools.product(
         ("standard", "minmax", "none"), (True, False), ("mean", "constant"), (True, False, "auto")
     ):
@@ -197,9 +192,9 @@ def test_whatever_jobs_ask_moments_are_five_numbers_of_a_column() -> None:
 
 
 def test_hashed_values_need_no_declaration_and_fall_where_blake2b_says() -> None:
-    schema = _schema([Column(name="c", kind="category")])
+    schema = schema_of([Column(name="c", kind="category")])
     prepare = Prepare(categories={"form": "hashed", "buckets": 4})
-    features, preparation = _federated(prepare, schema, [pd.DataFrame({"c": ["a", "b", "a"]})])
+    features, preparation = federated(prepare, schema, [pd.DataFrame({"c": ["a", "b", "a"]})])
     assert features.shape == (3, 4)
     assert features.sum(axis=1).tolist() == [1, 1, 1]
     assert features[0].tolist() == features[2].tolist()
@@ -207,14 +202,14 @@ def test_hashed_values_need_no_declaration_and_fall_where_blake2b_says() -> None
 
 
 def test_booleans_and_dates_are_numbers_and_text_is_left_out() -> None:
-    schema = _schema([
+    schema = schema_of([
         Column(name="smoker", kind="boolean"), Column(name="note", kind="text"),
         Column(name="seen", kind="date", formats=("%d.%m.%Y", "%Y-%m-%d")),
     ])  # fmt: skip
     frame = pd.DataFrame({
         "smoker": ["yes", "No", "1"], "note": ["a", "b", None], "seen": ["02.01.1970", "1970-01-03", "1970-01-02"],
     })  # fmt: skip
-    features, preparation = _federated(Prepare(numbers={"scale": "none"}), schema, [frame])
+    features, preparation = federated(Prepare(numbers={"scale": "none"}), schema, [frame])
     assert preparation.outputs == ("smoker", "seen")
     assert features.tolist() == [[1, 1], [0, 2], [1, 1]]
 
@@ -222,7 +217,7 @@ def test_booleans_and_dates_are_numbers_and_text_is_left_out() -> None:
 def test_a_cell_that_is_refused_is_named_by_its_place_and_what_it_holds_stays_at_the_site() -> None:
     frame = pd.DataFrame({"x": ["1.5", "secret"]})
     with pytest.raises(HanseError, match=r"column x, row 2: a finite number below 1e20 was expected") as raised:
-        _cells(_schema([Column(name="x")]), frame)
+        raw_cells(schema_of([Column(name="x")]), frame)
     assert raised.value.code is ErrorCode.SCHEMA_MISMATCH
     assert "secret" not in str(raised.value)
 
@@ -238,9 +233,9 @@ def test_a_cell_that_is_refused_is_named_by_its_place_and_what_it_holds_stays_at
 def test_what_a_rule_refuses_is_refused_without_the_cell(
     prepare: dict[str, Any], frame: dict[str, Any], told: str
 ) -> None:
-    schema = _schema([Column(name="x"), Column(name="c", kind="category", values=("a",))])
+    schema = schema_of([Column(name="x"), Column(name="c", kind="category", values=("a",))])
     with pytest.raises(HanseError, match=told) as raised:
-        _federated(Prepare(**prepare), schema, [pd.DataFrame(frame)])
+        federated(Prepare(**prepare), schema, [pd.DataFrame(frame)])
     assert "hidden" not in str(raised.value)
 
 
@@ -249,7 +244,7 @@ def test_what_a_rule_refuses_is_refused_without_the_cell(
     [
         ({"columns": [{"name": "y"}]}, "prepare.columns: 'y' is not a column of the project's schema"),
         ({"columns": [{"name": "x", "scale": "minmax"}]}, "scale minmax needs the column's minimum and maximum"),
-        ({"columns": [{"name": "x", "scale": "robst"}]}, "'standard', 'minmax' or 'none'"),
+        ({"columns": [{"name": "x", "scale": "robst"}]}, "'standard', 'robust', 'minmax' or 'none'"),
         ({"columns": [{"name": "x", "unknown": "other"}]}, "unknown: Extra inputs are not permitted"),
         ({"columns": [{"name": "x", "kind": "category"}]}, "number, as the schema says"),
         ({}, "c.values: None is not the category's values, in the project's schema"),
@@ -257,7 +252,7 @@ def test_what_a_rule_refuses_is_refused_without_the_cell(
 )
 def test_a_rule_that_does_not_fit_the_schema_is_refused(prepare: dict[str, Any], told: str) -> None:
     with pytest.raises(HanseError, match=told):
-        completed(Prepare(**prepare), _schema([Column(name="x"), Column(name="c", kind="category")]))
+        completed(Prepare(**prepare), schema_of([Column(name="x"), Column(name="c", kind="category")]))
 
 
 @pytest.mark.parametrize(
@@ -275,74 +270,31 @@ def test_a_setting_that_is_none_is_an_error(prepare: dict[str, Any], told: str) 
 
 
 def test_a_preparation_is_json_and_back_the_same_to_the_bit() -> None:
-    frame, schema = _titanic()
-    features, preparation = _federated(Prepare(), schema, _sites(frame, 3))
+    frame, schema = titanic()
+    features, preparation = federated(Prepare(), schema, sites_of(frame, 3))
     again = Preparation.model_validate_json(preparation.model_dump_json())
     assert again == preparation
     assert again.digest == preparation.digest
-    assert np.array_equal(apply(again, _cells(schema, frame)), features)
+    assert np.array_equal(apply(again, raw_cells(schema, frame)), features)
 
 
 def test_a_lists_cells_are_those_of_a_frame() -> None:
-    frame, schema = _titanic()
-    _, preparation = _federated(Prepare(), schema, [frame])
+    frame, schema = titanic()
+    _, preparation = federated(Prepare(), schema, [frame])
     plain = {name: frame[name].tolist() for name in frame.columns}
     by_list = apply(preparation, cells_of(preparation.columns, plain))
     assert np.array_equal(by_list, apply(preparation, cells_of(preparation.columns, frame)))
 
 
 def test_sums_of_which_something_is_missing_are_refused() -> None:
-    rules = completed(Prepare(), _schema([Column(name="x")])).rules
+    rules = completed(Prepare(), schema_of([Column(name="x")])).rules
     with pytest.raises(HanseError, match="rows, set_aside, missing, sums, squares"):
         fitted(rules, {"rows": [1]})
     with pytest.raises(HanseError, match="0 rows"):
         fitted(rules, {"rows": [0], "set_aside": [0], "missing": [0], "sums": [[0] * 6], "squares": [[0] * 10]})
 
 
-def _federated(prepare: Prepare, schema: TabularSchema, sites: list[pd.DataFrame]) -> tuple[NDArray[Any], Preparation]:
-    """(the features of all sites, one below the other; the preparation of their sums)."""
-    rules = completed(prepare, schema).rules
-    tables = [_cells(schema, frame) for frame in sites]
-    answers = [measured(rules, table) for table in tables]
-    assert set(answers[0]) == set(rings(rules, len(sites)))
-    total = {name: sum(answer[name] for answer in answers).tolist() for name in answers[0]}  # type: ignore[attr-defined]
-    preparation = fitted(rules, total)
-    return np.vstack([apply(preparation, table) for table in tables]), preparation
-
-
-def _cells(schema: TabularSchema, frame: pd.DataFrame) -> dict[str, NDArray[Any]]:
-    return cells_of(schema.features, frame)
-
-
-def _schema(columns: list[Column]) -> TabularSchema:
-    return TabularSchema(features=tuple(columns), target="y")
-
-
-def _category(frame: pd.DataFrame, name: str) -> Column:
-    return Column(name=name, kind="category", values=tuple(sorted(frame[name].dropna().unique())))
-
-
-def _sites(frame: pd.DataFrame, sites: int) -> list[pd.DataFrame]:
-    """Uneven parts, in order, so that pooled rows keep their place."""
-    cuts = [len(frame) * at * at // (sites * sites) for at in range(sites + 1)]
-    return [frame.iloc[start:stop] for start, stop in pairwise(cuts)]
-
-
-def _scaled_but(numbers: int, last: int) -> ColumnTransformer:
+def scaled_but(numbers: int, last: int) -> ColumnTransformer:
     """Scales the first columns, and leaves the last as they are."""
     left = list(range(numbers, numbers + last))
     return ColumnTransformer([("scaled", StandardScaler(), list(range(numbers))), ("left", "passthrough", left)])
-
-
-def _titanic() -> tuple[pd.DataFrame, TabularSchema]:
-    """The passengers (as OpenML has them, in scikit-learn's wheel), with missing ages, a fare and two ports."""
-    (path,) = (_SKLEARN / "id_40945").glob("data-*.arff.gz")
-    text = gzip.decompress(path.read_bytes()).decode()
-    names = [line.split()[1].strip("'") for line in text.splitlines() if line.startswith("@attribute")]
-    frame = pd.read_csv(StringIO(text[text.index("@data") + 5 :].strip()), names=names, na_values="?", escapechar="\\")
-    columns = [
-        *(Column(name=name) for name in ("age", "fare", "sibsp", "parch")),
-        Column(name="sex", kind="category", values=("female", "male")),
-        Column(name="embarked", kind="category", values=("C", "Q", "S")),
-    ]
-    return frame, _schema(columns)

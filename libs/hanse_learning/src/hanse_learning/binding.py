@@ -128,7 +128,7 @@ def cut_digest(task: Task) -> bytes:
         b"hanse cut 1\n",
         {
             "ring": plan and {
-                "bounds": {name: _cut_of(ring, plan) for name, ring in {"": plan.default, **plan.entries}.items()},
+                "bounds": _bounds(plan, named=task.kind is not TaskKind.PREPARE),
                 "largest_weight": plan.largest_weight,
                 "refuses": plan.refuse_out_of_range,
             },
@@ -139,6 +139,13 @@ def cut_digest(task: Task) -> bytes:
             "train": {name: train.get(name) for name in ("clip_norm", "clipping")},
         },
     )  # fmt: skip
+
+
+def _bounds(plan: RingPlan, *, named: bool) -> dict[str, float | None] | list[float]:
+    """What the rings cut to. Steps of a preparation send other arrays each, all of counts and limbs: there it matters
+    which limits there are, and not of what."""
+    bounds = {name: _cut_of(ring, plan) for name, ring in {"": plan.default, **plan.entries}.items()}
+    return bounds if named else sorted({bound or 0.0 for bound in bounds.values()})
 
 
 def _cut_of(ring: Ring, plan: RingPlan) -> float | None:

@@ -7,6 +7,7 @@ hub completes it with the project's schema, so that a run's job names every colu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -25,17 +26,18 @@ class NumberRule(Frozen):
     """How a column of numbers is prepared; booleans (0 and 1) and dates (days since 1970) are numbers.
 
     Attributes:
-        scale: `standard`: by mean and standard deviation; `minmax`: from the schema's minimum and maximum to 0 and 1.
+        scale: `standard`: by mean and standard deviation; `robust`: by the median and the distance of the quartiles, of
+            the cells that are there; `minmax`: from the schema's minimum and maximum to 0 and 1.
         log: take sign(x) log(1 + |x|) first.
-        missing: what stands for a missing cell: the mean, `constant`, or nothing (`refuse`).
+        missing: what stands for a missing cell: the mean, the median, `constant`, or nothing (`refuse`).
         indicator: whether a further column says which cells were missing; `auto`: where any site has missing ones.
     """
 
     name: Name
     kind: Literal["number", "boolean", "date"]
-    scale: Literal["standard", "minmax", "none"] = "standard"
+    scale: Literal["standard", "robust", "minmax", "none"] = "standard"
     log: bool = False
-    missing: Literal["mean", "constant", "refuse"] = "mean"
+    missing: Literal["mean", "median", "constant", "refuse"] = "mean"
     constant: float = Field(default=0.0, allow_inf_nan=False)
     indicator: bool | Literal["auto"] = "auto"
     minimum: float | None = None
@@ -58,7 +60,14 @@ class NumberRule(Frozen):
     @property
     def asks_moments(self) -> bool:
         """Whether anything is asked of the column: its sums, or how many cells are missing."""
-        return self.measured or self.indicator == "auto"
+        return self.measured or bool(self.quantiles) or self.indicator == "auto"
+
+    @property
+    def quantiles(self) -> tuple[Fraction, ...]:
+        """Those that are needed of the column's numbers."""
+        if self.scale == "robust":
+            return (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
+        return (Fraction(1, 2),) if self.missing == "median" else ()
 
 
 class CategoryRule(Frozen):

@@ -56,6 +56,10 @@ PROTOCOLS: Mapping[str, Protocol] = {
         instead=f"evaluate.bins: {COARSE} makes auroc and average_precision of histograms so coarse that a bin "
         "has many examples, and the other metrics need no score",
     ),
+    "quantiles": Protocol(
+        "quartiles, exactly: how many cells begin with which bits, in 8 or 16 steps", 12288, coarse=False,
+        instead="scale: standard and missing: mean need moments alone",
+    ),
 }  # fmt: skip
 """All there are."""
 
@@ -66,6 +70,8 @@ def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
     for rule in rules:
         if isinstance(rule, NumberRule | CategoryRule) and rule.asks_moments:
             asked["moments"] = PROTOCOLS["moments"].most
+        if isinstance(rule, NumberRule) and rule.quantiles:
+            asked["quantiles"] = PROTOCOLS["quantiles"].most
         if isinstance(rule, CategoryRule) and rule.counted:
             asked["category_counts"] = max(asked.get("category_counts", 0), len(rule.values) + 1)
     return asked

@@ -1,5 +1,6 @@
-"""Before the first model: what all sites' raw tables have in common, found as one sum of counts (masked where the job
-masks), so that every site prepares its columns alike (`hanse_learning.preparation`)."""
+"""Before the first model: what all sites' raw tables have in common, found as sums of counts (masked where the job
+masks), so that every site prepares its columns alike (`hanse_learning.preparation`): one sum, and where rules need
+quantiles one for each few bits of them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_genomics.verbs import Asked
-from hanse_learning.preparation.plan import declared, fitted, needs_sums, rings
+from hanse_learning.preparation.plan import HISTOGRAM, counted, declared, fitted, needs_sums, rings, search
 from hanse_schemas.job import Job
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import Prepare
@@ -47,14 +48,22 @@ async def _found(run: Verbs, prepare: Prepare) -> Preparation:
     section = {"prepare": list(prepare.columns)}
     # By the run's own protocol: what it has recorded of keys, the rounds go on with.
     masks = run.job.secure_aggregation
-    computing = Computing(TaskKind.PREPARE, {}, lambda _asked: section, "participants", masks, replayed=True)
+    computing = Computing(
+        TaskKind.PREPARE, {}, lambda asked: section | dict(asked.settings), "participants", masks, replayed=True
+    )
     sums = JointSums(run, computing, members)
-    made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=rings(rules, len(members))))).facts)
+    ring = rings(counted(rules).arrays, len(members))
+    made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=ring))).facts)
     try:
-        found = fitted(rules, made)
+        ordered = search(rules, made)
+        while (question := ordered.question) is not None:
+            asked, ring = {"quantiles": question.model_dump(mode="json")}, rings((HISTOGRAM,), len(members))
+            told = await sums.compute(Asked(f"prepare-{question.depth}", SUMS, settings=asked, rings=ring))
+            ordered.take(dict[str, Any](told.facts)[HISTOGRAM])
+        found = fitted(rules, made, ordered.found)
         if set_aside := int(made["set_aside"][0]):
-            told = f"{set_aside} bad cells are set aside, as far as the sites tell it"
-            run.note("note", "set-aside", round=0, reason=told)
+            words = f"{set_aside} bad cells are set aside, as far as the sites tell it"
+            run.note("note", "set-aside", round=0, reason=words)
         return found
     except HanseError as error:
         raise RunFailure(error.code, error.message, hint=error.hint) from None

@@ -44,8 +44,10 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells], set_aside: int =
 
 
 def fewest(rules: Sequence[Rule], table: Mapping[str, Cells]) -> int | None:
-    """The cells of the column that has fewest, but some, of those whose numbers are summed; None: none has any."""
-    there = [int(np.count_nonzero(~np.isnan(table[rule.name]))) for rule in counted(rules).summed]
+    """The cells of the column that has fewest, but some, of those of whose numbers something is told; None: none has
+    any."""
+    told = [rule for rule in rules if isinstance(rule, NumberRule) and (rule.measured or rule.quantiles)]
+    there = [int(np.count_nonzero(~np.isnan(table[rule.name]))) for rule in told]
     return min(filter(None, there), default=None)
 
 

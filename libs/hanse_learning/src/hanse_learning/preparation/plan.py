@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import Ring
+from hanse_learning.preparation.order import Search, quantile
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_privacy.ring import limbs
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedColumn, PreparedNumber, PreparedText
@@ -18,6 +20,11 @@ from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
 
 MOST_BYTES = 96 << 10
 """Of a preparation as JSON: it is in every task."""
+_CONSTANT = 10 * sys.float_info.epsilon
+"""Quartiles that are nearer are one number, as scikit-learn's RobustScaler has it."""
+
+HISTOGRAM = "histogram"
+"""The array that answers a question for order statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +66,9 @@ def counted(rules: Sequence[Rule]) -> Counted:
     )
 
 
-def rings(rules: Sequence[Rule], participants: int) -> dict[str, Ring]:
+def rings(arrays: Iterable[str], participants: int) -> dict[str, Ring]:
     """The ring of each array: of counts and limbs below 2^40."""
-    return dict.fromkeys(counted(rules).arrays, limbs.ring(participants))
+    return dict.fromkeys(arrays, limbs.ring(participants))
 
 
 def needs_sums(rules: Sequence[Rule]) -> bool:
@@ -74,11 +81,28 @@ def declared(rules: Sequence[Rule]) -> Preparation:
     return fitted(rules, {"rows": [1], "set_aside": [0]})
 
 
-def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
+def search(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Search:
+    """For the order statistics that the rules need.
+
+    Args:
+        sums: as of `fitted`.
+
+    Raises:
+        HanseError: TOO_LARGE.
+    """
+    rows = int(sums["rows"][0])
+    missing = dict(zip((rule.name for rule in counted(rules).missing), sums.get("missing", ()), strict=True))
+    return Search.of(rules, {name: rows - int(count) for name, count in missing.items()})
+
+
+def fitted(
+    rules: Sequence[Rule], sums: Mapping[str, Any], ordered: Mapping[str, Mapping[int, float]] | None = None
+) -> Preparation:
     """The preparation that follows from all sites' sums.
 
     Args:
         sums: lists by the names of `Counted.arrays`.
+        ordered: what a `search` has found.
 
     Raises:
         HanseError: INVALID_INPUT where nobody has a row, or sums are not of these rules; TOO_LARGE.
@@ -100,7 +124,8 @@ def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
     for rule in rules:
         match rule:
             case NumberRule():
-                columns.append(_number(rule, rows, missing.get(rule.name, 0), totals.get(rule.name, (0, 0))))
+                order = (ordered or {}).get(rule.name, {})
+                columns.append(_number(rule, rows, missing.get(rule.name, 0), totals.get(rule.name, (0, 0)), order))
             case CategoryRule():
                 columns.append(_category(rule, missing.get(rule.name, 0), counts.get(rule.name)))
             case TextRule():
@@ -114,7 +139,9 @@ def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
     return found
 
 
-def _number(rule: NumberRule, rows: int, missing: int, pair: tuple[int, int]) -> PreparedNumber:
+def _number(
+    rule: NumberRule, rows: int, missing: int, pair: tuple[int, int], ordered: Mapping[int, float]
+) -> PreparedNumber:
     there = rows - missing
     total, squares = Fraction(pair[0], 1 << SUM_FRACTION), Fraction(pair[1], 1 << SQUARE_FRACTION)
     fill = None
@@ -122,6 +149,10 @@ def _number(rule: NumberRule, rows: int, missing: int, pair: tuple[int, int]) ->
         fill = float(total / there) if there else 0.0
     elif rule.missing == "constant":
         fill = _log(rule.constant) if rule.log else rule.constant
+    order = {rank: _log(cell) for rank, cell in ordered.items()} if rule.log else ordered
+    quartiles = [quantile(q, there, order) if there else 0.0 for q in rule.quantiles]
+    if rule.missing == "median":
+        fill = quartiles[len(quartiles) // 2]
     centre, scale = 0.0, 1.0
     if rule.scale == "standard":
         # Of the column with its missing cells filled, as a pipeline of imputer and scaler has it.
@@ -129,6 +160,9 @@ def _number(rule: NumberRule, rows: int, missing: int, pair: tuple[int, int]) ->
         mean = (total + missing * filled) / rows
         variance = (squares + missing * filled**2) / rows - mean**2
         centre, scale = float(mean), _deviation(variance)
+    elif rule.scale == "robust":
+        low, centre, high = quartiles
+        scale = high - low if high - low >= _CONSTANT else 1.0
     elif rule.scale == "minmax" and rule.minimum is not None and rule.maximum is not None:
         low, high = (_log(end) if rule.log else end for end in (rule.minimum, rule.maximum))
         centre, scale = low, high - low

@@ -34,6 +34,7 @@ from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.masking.plan import check_plan
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
+from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
@@ -83,6 +84,7 @@ class TaskWork:
         self._noise = SiteNoise(link, policy)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
+        self._questions = Questions()
         self._preflight = Preflight(policy, link.identity.schema, worker.kinds, data, self._budget)
         self._finishing = threading.Lock()
 
@@ -243,6 +245,7 @@ class TaskWork:
         self._look_back(opened)
         self._policy.check(task)
         self._policy.check_asking(task, self._link.identity.schema)
+        self._questions.check(task)
         if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
             self._begin_run(task)
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):

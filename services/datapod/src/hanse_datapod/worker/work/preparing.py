@@ -15,21 +15,28 @@ from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.measured import fewest, measured
+from hanse_learning.preparation.order import question_of
+from hanse_learning.preparation.plan import HISTOGRAM
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import TabularSchema
 
 
 def measure(work: WorkContext) -> WorkOutcome:
-    """Count and sum the columns of the training table.
+    """Count and sum the columns of the training table, or count cells by their bits.
 
     Raises:
         HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
     """
     tables = _tables(work)
     table, rules = tables.train, rules_of(work.config.get("prepare"))
-    arrays: dict[str, Any] = dict(measured(rules, table.columns, tables.told))
+    asked = work.config.get("quantiles")
+    arrays: dict[str, Any] = (
+        dict(measured(rules, table.columns, tables.told)) if asked is None
+        else {HISTOGRAM: histograms(question_of(asked, rules), table.columns)}
+    )  # fmt: skip
     write_tensors(work.output, layout_like(arrays), arrays)
     return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
 
