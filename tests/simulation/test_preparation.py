@@ -19,8 +19,8 @@ from hanse_datapod.data.load import read_site_tables
 from hanse_datapod.data.settings import TableOptions, Tolerance
 from hanse_datapod.masking import remembered as remembered_works
 from hanse_datapod.masking import sealed_seed as sealed
-from hanse_fabric.messages import Presence, Task, TaskKind
-from hanse_fabric.subjects import PRESENCE, TASK
+from hanse_fabric.messages import ExchangeJob, Presence, Task, TaskKind
+from hanse_fabric.subjects import JOB, PRESENCE, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning import binding
 from hanse_schemas.preparation import Preparation, PreparedNumber
@@ -195,7 +195,7 @@ def test_no_second_preparation_is_summed_of_one_site_fewer(
             await made.submit("run000000002", **body(prepare={"numbers": {"log": True}}, seed=4))
             record = await made.ended("run000000002")
         assert record.state == ("failed" if remembered else "completed"), record.reason
-        assert ("prepare" in record.reason) == remembered
+        assert ("say what was found then, as prepare: {fitted: ...}" in record.reason) == remembered
 
     with threadpool_limits(1):
         clock.run(story())
@@ -271,6 +271,78 @@ async def test_a_site_is_asked_for_its_projects_columns_and_no_others(
         record = await ended(made, lie)
     assert record.state == "failed"
     assert "not those of the project's schema" in record.reason
+
+
+@pytest.mark.parametrize(("changed", "state"), [(0, "completed"), (5, "failed"), (30, "completed")])
+def test_a_table_that_has_changed_by_a_few_rows_is_prepared_again_by_what_was_found_alone(
+    tmp_path: Path, changed: int, state: str
+) -> None:
+    """The second job says what the first has found where it is told to."""
+    clock = VirtualClock()
+    wards = Wards.written(tmp_path)
+    file = wards.files["north"]
+
+    async def story() -> None:
+        there = {"worker": wards.worker, "schema": SCHEMA}
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            await completed(made, body())
+            lines = file.read_text().splitlines()
+            file.write_text("\n".join([*lines, *lines[1 : 1 + changed]]) + "\n")
+            await made.submit("run000000002", **body(seed=4))
+            record = await made.ended("run000000002")
+            assert record.state == state, record.reason
+            if state == "failed":
+                assert "north" in record.reason
+                assert "prepare: {fitted: ...}" in record.reason
+                fitted = {"fitted": preparation(made).model_dump(mode="json")}
+                await made.submit("run000000003", **body(seed=5, prepare=fitted))
+                assert (await made.ended("run000000003")).state == "completed"
+
+    with threadpool_limits(1):
+        clock.run(story())
+
+
+@in_virtual_time
+async def test_fedtan_sums_within_rounds_on_a_prepared_table_are_masked(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path
+) -> None:
+    mode = "pairwise"  # the other does not answer in the middle of a step
+    job: dict[str, Any] = {
+        "model": {"name": "mlp", "batch_norm": True}, "evaluate": {"every": 0},
+        "train": {"algorithm": {"name": "fedtan", "patience": 1}},
+    }  # fmt: skip
+    with threadpool_limits(1):
+        in_memory = conduct(ward_job(mode, **job), wards.in_memory(tmp_path / "memory"), schema=SCHEMA)
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            record = await completed(made, body(mode=mode, **job))
+    assert made.published(JOB, ExchangeJob)
+    assert isinstance(in_memory.job.prepare, Prepare)
+    assert (preparation(made), record.model_digest) == (in_memory.job.prepare.fitted, in_memory.digest)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda head, rows: (head.replace("lactate", "lact"), rows), "column lactate is missing"),
+        (lambda head, rows: (head, [row.replace(",yes,", ",maybe,", 1) for row in rows]), "column smoker, line "),
+    ],
+    ids=["a column that is not there", "a cell of another kind"],
+)
+@in_virtual_time
+async def test_what_is_wrong_with_one_sites_table_is_told_with_its_name_and_no_cell(
+    clock: VirtualClock, tmp_path: Path, spoil: Any, told: str
+) -> None:
+    wards = Wards.written(tmp_path)
+    head, *rows = wards.files["north"].read_text().splitlines()
+    head, rows = spoil(head, rows)
+    wards.files["north"].write_text("\n".join([head, *rows]) + "\n")
+    async with hub_of(clock, tmp_path / "hub", *WARDS, worker=wards.worker, schema=SCHEMA) as made:
+        record = await ended(made, body(mode=None))
+    assert record.state == "failed"
+    assert "north" in record.reason
+    assert told in record.reason
+    assert "maybe" not in record.reason
+    assert "lact " not in record.reason
 
 
 def _masked_alone() -> dict[str, Any]:

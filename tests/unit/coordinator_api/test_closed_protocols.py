@@ -73,3 +73,21 @@ async def test_a_check_tells_what_the_sites_have_said(api: Api, owner: str) -> N
     checked = await api.ok("POST", "/v1/projects/wards/check", owner, {"job": JOB | RARE})
     [warning] = [one for one in checked["warnings"] if "asking.protocols" in one]
     assert "by the policy of north, where" in warning
+
+
+async def test_a_preparation_of_sites_of_the_first_release_is_refused_at_once(api: Api, owner: str) -> None:
+    schema = {"kind": "tabular", "features": [{"name": "age", "minimum": 0, "maximum": 120}], "target": "died"}
+    await api.ok("POST", "/v1/projects", owner, {"name": "wards", "schema": schema})
+    record = ParticipantRecord(
+        project="wards", participant="north", public_key=b"AAAA", bus_key="U", enrolled_at=api.clock.now()
+    )
+    await api.hub.buckets.participants.create(record, project="wards", participant="north")
+    life = Presence(project="wards", participant="north", version="0.1.0", sent_at=api.clock.now())
+    await api.hub.bus.publish(PRESENCE.of(project="wards", participant="north"), life.encode())
+    async with asyncio.timeout(60):
+        while api.hub.presence.of("wards", "north") is None:  # noqa: ASYNC110 - the watch tells nobody
+            await asyncio.sleep(0)
+    refusal = await api.refused("POST", "/v1/projects/wards/check", owner, {"job": JOB})
+    assert "prepare: north: the datapod is of release 0.1.0, which prepares no columns" in str(refusal)
+    for prepare in ("none", {"numbers": {"scale": "minmax", "missing": "constant", "indicator": False}}):
+        await api.ok("POST", "/v1/projects/wards/check", owner, {"job": JOB | {"prepare": prepare}})

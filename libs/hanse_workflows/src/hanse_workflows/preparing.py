@@ -19,6 +19,10 @@ from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 
 SUMS = "sums"
+_ONCE = (
+    "where a site is missing that was in an earlier masked preparation, or a table has changed by a few rows, there is "
+    "no second one: say what was found then, as prepare: {fitted: ...} (docs/preparation.md)"
+)
 
 
 async def conduct_prepared(workflow: Workflow, run: Verbs) -> None:
@@ -43,6 +47,15 @@ async def prepared(run: Verbs) -> Job:
 
 
 async def _found(run: Verbs, prepare: Prepare) -> Preparation:
+    try:
+        return await _of_sums(run, prepare)
+    except RunFailure as failure:
+        if run.job.secure_aggregation is None:
+            raise
+        raise RunFailure(failure.code, failure.message, hint=f"{failure.hint}; {_ONCE}") from None
+
+
+async def _of_sums(run: Verbs, prepare: Prepare) -> Preparation:
     members = await run.participants("prepare-participants")
     rules = prepare.rules
     section = {"prepare": list(prepare.columns)}

@@ -10,8 +10,9 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
+from hanse_learning.preparation.plan import needs_sums
 from hanse_schemas.job import Job
-from hanse_schemas.prepare import features_schema
+from hanse_schemas.prepare import Prepare, features_schema
 from hanse_schemas.protocols import asked_by_job, protocol
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
@@ -28,7 +29,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
 
     Raises:
         HanseError: INVALID_INPUT naming the field, for an initial model that is none, too; NOT_FOUND for one that was
-            not uploaded.
+            not uploaded; CONFLICT where sites that are there do not know what the job asks.
     """
     check_submitted(job, schema=project.data_schema)
     warnings: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     entries = await hub.buckets.participants.list(project=project.name)
     enrolled = [entry.value.participant for entry in entries if not entry.value.revoked]
     told = {name: seen.presence.protocols for name in enrolled if (seen := hub.presence.of(project.name, name))}
+    _refuse_first_release(job, told)
     return (
         *warnings, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job), *_waiting(len(enrolled), job)
     )  # fmt: skip
@@ -81,6 +83,25 @@ def closed_protocols(job: Job, told: Mapping[str, Collection[str] | None]) -> tu
                 f"refused; without it: {one.instead}"
             )
     return tuple(warnings)
+
+
+def _refuse_first_release(job: Job, told: Mapping[str, Collection[str] | None]) -> None:
+    """Refuse a preparation that asks sites which do not know the task, where they have said who they are.
+
+    Args:
+        told: as of `closed_protocols`.
+
+    Raises:
+        HanseError: CONFLICT.
+    """
+    prepare = job.prepare
+    old = sorted(site for site, open_ in told.items() if open_ is None)
+    if old and isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules):
+        named = ", ".join(old[:_NAMED]) + (f" and {len(old) - _NAMED} more" if len(old) > _NAMED else "")
+        raise HanseError(
+            ErrorCode.CONFLICT, f"prepare: {named}: the datapod is of release 0.1.0, which prepares no columns",
+            hint="upgrade it, or write prepare: none where all columns are numbers without a missing cell",
+        )  # fmt: skip
 
 
 def left_behind(job: Job) -> tuple[str, ...]:
