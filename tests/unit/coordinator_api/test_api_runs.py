@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from hanse_coordinator.api import events as events_module
 from hanse_fabric.messages import RunEvent
@@ -122,6 +123,29 @@ async def test_watching_ends_after_the_final_state(api: Any, owner: str, run: st
         await _tell(api, run, "state", state="completed")
         await _tell(api, run, "note", text="after the end")
         assert await watcher.rest() == ["round-started", "state"]
+
+
+async def test_what_happens_at_once_is_told_together_in_its_order(
+    api: Any, owner: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = web.StreamResponse.write
+
+    async def counted(response: web.StreamResponse, data: bytes) -> None:
+        written.append(data.count(b"id: "))
+        await write(response, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", counted)
+    async with _watch(api, owner, run) as response:
+        watcher = Watcher(response)
+        await watcher.next()
+        kinds = [f"kind-{number}" for number in range(300)]
+        for kind in kinds:
+            await _tell(api, run, kind)
+        await _tell(api, run, "state", state="completed")
+        assert await watcher.rest() == [*kinds, "state"]
+    assert sum(written) == len(kinds) + 2
+    assert len(written) < len(kinds) / 4
 
 
 async def test_watching_resumes_after_the_last_event_that_was_seen(api: Any, owner: str, run: str) -> None:

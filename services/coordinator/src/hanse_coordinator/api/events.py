@@ -18,6 +18,7 @@ from hanse_schemas.http.runs import FINAL_STATES
 
 HEARTBEAT_S = 15.0
 _LOOK_S = 0.5
+_TOGETHER_S, _MOST_TOGETHER = 0.05, 256
 _STREAM: Stream = EVENT.stream or Stream("")
 
 
@@ -59,14 +60,24 @@ async def _send(
         return
     async with hub.bus.follow(_STREAM, subject, after=after) as records:
         following = asyncio.ensure_future(anext(records))
+        written = 0.0
         try:
             while not await _quiet(hub, request, response, tokens, following):
-                record = following.result()
-                event = RunEvent.decode(record.data)
-                await response.write(_frame(record, event))
-                if event.kind == "state" and event.data.get("state") in FINAL_STATES:
+                # One alone is told at once; of many, all that come within a moment are told together.
+                await hub.clock.sleep(max(0.0, written + _TOGETHER_S - hub.clock.monotonic()))
+                frames: list[bytes] = []
+                over = False
+                while following.done() and not over and len(frames) < _MOST_TOGETHER:
+                    record = following.result()
+                    event = RunEvent.decode(record.data)
+                    frames.append(_frame(record, event))
+                    over = event.kind == "state" and event.data.get("state") in FINAL_STATES
+                    following = asyncio.ensure_future(anext(records))
+                    await hub.clock.sleep(0)  # the next is there by then, if it is at hand
+                await response.write(b"".join(frames))
+                written = hub.clock.monotonic()
+                if over:
                     return
-                following = asyncio.ensure_future(anext(records))
         finally:
             await _stop(following)
 

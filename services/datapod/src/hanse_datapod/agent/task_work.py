@@ -98,9 +98,8 @@ class TaskWork:
             _log.info("its deadline is long over", extra={"run": task.run, "step": task.step})
             return
         with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
-            finished = await asyncio.to_thread(self._known, task)
-            if finished is None:
-                finished = await self._answer(opened)
+            entered = await asyncio.to_thread(self._enter, opened)
+            finished = entered if isinstance(entered, FinishedTask) else await self._answer(opened, entered)
             if finished is None:
                 return
             try:
@@ -116,10 +115,27 @@ class TaskWork:
             TASKS.add(outcome=outcome)
             TASK_SECONDS.observe(self._clock.monotonic() - opened.received, kind=task.kind.value)
 
-    async def _answer(self, opened: OpenTask) -> FinishedTask | None:
-        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""
+    def _enter(self, opened: OpenTask) -> FinishedTask | HanseError | OSError | None:
+        """The answer, where it is known; else what keeps the site from beginning, or None. Blocks."""
+        known = self._known(opened.task)
+        if known is not None or opened.task.kind is TaskKind.CHECK:
+            return known
+        try:
+            self._admit(opened)
+        except (HanseError, OSError) as reason:
+            return reason
+        return None
+
+    async def _answer(self, opened: OpenTask, refusal: HanseError | OSError | None) -> FinishedTask | None:
+        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it.
+
+        Args:
+            refusal: why it is not even begun.
+        """
         task = opened.task
         try:
+            if refusal is not None:
+                raise refusal
             return await self._work(opened)
         except HanseError as error:
             reason = error
@@ -150,7 +166,6 @@ class TaskWork:
         if task.kind is TaskKind.CHECK:
             await self._data.looked.wait()
             return await asyncio.to_thread(self._check, opened)
-        await asyncio.to_thread(self._admit, opened)
         with of_the_data(task):
             examples = await self._data.examples()
         if task.kind not in WORKER_KINDS:

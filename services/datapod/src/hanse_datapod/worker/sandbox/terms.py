@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,11 +74,10 @@ class Reach:
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Reach:
         """What a request to a worker names: its data, code, inputs, and where it writes."""
-        policy = SandboxPolicy.model_validate(body.get("sandbox") or {})
-        read = [*data_files(DataSettings.model_validate(body["data"])), *policy.read, body.get("code")]
-        read += [body.get("model"), *(body.get("extras") or {}).values()]
+        data, policy = _same_for_all(json.dumps([body["data"], body.get("sandbox") or {}, body.get("code")]))
+        read = [body.get("model"), *(body.get("extras") or {}).values()]
         write = [Path(body["output"]).parent, Path(body["state"])] if "output" in body else []
-        return cls(absolute(read), absolute(write), policy)
+        return cls(data | absolute(read), absolute(write), policy)
 
     def covers(self, other: Reach) -> bool:
         """Whether a process that may reach this may reach `other`, under the same policy."""
@@ -134,6 +135,14 @@ def data_files(data: DataSettings) -> list[Path | None]:
     if data.is_genotypes and data.train is not None:
         train = [Path(f"{data.prefix}{ending}") for ending in (".bed", ".bim", ".fam")]
     return [*train, data.test, data.phenotypes, data.covariates]
+
+
+@lru_cache(maxsize=1024)
+def _same_for_all(text: str) -> tuple[frozenset[Path], SandboxPolicy]:
+    """What all requests of a participant may read, and the policy, from their JSON: data, sandbox and code."""
+    data, sandbox, code = json.loads(text)
+    policy = SandboxPolicy.model_validate(sandbox)
+    return absolute([*data_files(DataSettings.model_validate(data)), *policy.read, code]), policy
 
 
 def runs_code(body: Mapping[str, Any]) -> bool:
