@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,3 +238,31 @@ def _stream(row: Subject) -> Stream:
 
 async def _echo(subject: str, request: bytes) -> bytes:
     return request
+
+
+async def test_what_is_rarely_there_is_asked_of_the_streams_leader_alone(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = await nats_server.connect(Role.AGGREGATOR)
+    asked: list[str] = []
+    call = bus._connection.call
+
+    async def noted(subject: str, data: bytes, **how: Any) -> Any:
+        asked.append(subject)
+        return await call(subject, data, **how)
+
+    monkeypatch.setattr(bus._connection, "call", noted)
+    assert REDUCED.stream is not None
+    assert UPDATE.stream is not None
+    reduced = REDUCED.of(project="p", run="r", step="s", job="rarely")
+    update = UPDATE.of(project="p", run="r", participant="x", digest="0" * 64)
+    assert await bus.last(REDUCED.stream, reduced) is None
+    assert asked == ["$JS.API.STREAM.MSG.GET.HANSE_REDUCED"]
+    await bus.publish(reduced, b"an answer")
+    found = await bus.last(REDUCED.stream, reduced)
+    assert found is not None
+    assert found.data == b"an answer"
+    # The control: what mostly is there is read from the copy that is near, and the leader is asked where it is not.
+    asked.clear()
+    assert await bus.last(UPDATE.stream, update) is None
+    assert asked == [f"$JS.API.DIRECT.GET.HANSE_UPDATES.{update}", "$JS.API.STREAM.MSG.GET.HANSE_UPDATES"]

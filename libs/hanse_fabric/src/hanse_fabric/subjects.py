@@ -64,6 +64,8 @@ class Stream:
             needed is lost.
         workers: name of the durable consumer of a QUEUE.
         ack_wait_s: a job whose worker is silent for so long goes to another.
+        rarely_there: what is looked for here is mostly not there yet, so the stream's leader is asked for it at once,
+            who has to say so anyway.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Stream:
     sheds: bool = False
     workers: str = ""
     ack_wait_s: float = 10.0
+    rarely_there: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ JOB = Subject(
 
 REDUCED = Subject(
     f"hanse.{VERSION}.reduced.{{project}}.{{run}}.{{step}}.{{job}}",
-    Stream("HANSE_REDUCED", max_age_s=_MONTH, last_only=True, max_bytes=128 * _MIB, sheds=True),
+    Stream("HANSE_REDUCED", max_age_s=_MONTH, last_only=True, max_bytes=128 * _MIB, sheds=True, rarely_there=True),
     _rights(coordinator={FOLLOW, LAST, PURGE}, aggregator={PUBLISH, LAST}),
 )
 

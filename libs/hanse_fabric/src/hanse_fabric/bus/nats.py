@@ -172,13 +172,14 @@ class NatsBus:
 
     async def last(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> Record | None:
         """See `port.Bus.last`."""
-        return await self._last(stream.name, subject, asyncio.get_running_loop().time() + timeout)
-
-    async def _last(self, stream: str, subject: str, deadline: float) -> Record | None:
         # Records change, so they are read where they are written. Other messages are read from the copy that is near,
         # and looked for at the leader where that one has none.
-        near = None if stream.startswith("KV_") else await self._near(stream, subject, deadline)
-        return near or await newest(self._connection, stream, subject, deadline)
+        deadline = asyncio.get_running_loop().time() + timeout
+        if not stream.rarely_there and not stream.name.startswith("KV_"):
+            near = await self._near(stream.name, subject, deadline)
+            if near is not None:
+                return near
+        return await newest(self._connection, stream.name, subject, deadline)
 
     async def _near(self, stream: str, subject: str, deadline: float) -> Record | None:
         message = await self._connection.call(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", deadline=deadline)
