@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hanse_datapod.home.folders import masked
 from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.home.prefixes import Prefixes
 from hanse_datapod.home.works import MaskedWork, Works
 from hanse_datapod.policy.limits import DAY_S
 from hanse_datapod.policy.site_policy import Policy
@@ -20,8 +21,10 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Masking, MaskingMode, Result, Task, TaskKind
 from hanse_learning.binding import cut_digest, request_digest, work_digest
+from hanse_learning.preparation.order import question_of
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
+from hanse_schemas.prepare import rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +53,22 @@ class Remembered:
         self._folder = policy.masking.memory or home
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._works = Works(self._folder, few=policy.masking.changed)
+        self._prefixes = Prefixes(self._folder)
         self._policy, self._data, self._clock = policy, data, clock
 
     def check(self, task: Task) -> None:
         """Whether the work may be begun.
 
         Raises:
-            HanseError: what `Works.check` refuses.
+            HanseError: what `Works.check` refuses, and `Prefixes.ask`.
         """
-        if hides(task):
-            self._works.check(_work_of(task))
+        if not hides(task):
+            return
+        self._works.check(_work_of(task))
+        asked = task.config.get("quantiles")
+        if task.kind is TaskKind.PREPARE and asked is not None:
+            question = question_of(asked, rules_of(task.config.get("prepare")))
+            self._prefixes.ask(self._data().fingerprint, question, self._clock.now().timestamp())
 
     def tag(self, task: Task, update: Path | None) -> Tag:
         """Which earlier answers one is near to.

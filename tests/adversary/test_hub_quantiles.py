@@ -1,0 +1,176 @@
+"""A hub that uses the search for quartiles to find any cell of a column, by its place in the order of all sites' cells.
+
+Sums of counts of how numbers begin tell the next bits of whichever cell is looked for: the oldest person's age, after
+eight of them, and after enough runs everybody's.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adversary import workers
+from adversary.conftest import Attacked
+from adversary.lying_hub import LyingHub, refusals
+from adversary.stage import Array
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.home.prefixes import MOST, Prefixes
+from hanse_datapod.policy.limits import AskingPolicy
+from hanse_datapod.policy.questions import Questions
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_genomics.verbs import Asked
+from hanse_learning.preparation.histograms import keys
+from hanse_learning.preparation.order import KEY_BITS, MOST_PREFIXES, number_of
+from hanse_learning.preparation.plan import HISTOGRAM, rings
+from hanse_privacy.ring.codec import decode
+from hanse_schemas.schema import Column, TabularSchema
+from hanse_workflows.joint_sums import plan_of
+
+SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
+RULES = [{"name": "age", "kind": "number", "scale": "robust"}]
+SITES, PEOPLE, BITS = 4, 12, 8
+AGES = [[20.0 + 1.5 * number + 0.25 * site for number in range(PEOPLE)] for site in range(SITES)]
+OPEN = {"asking": {"protocols": ["moments", "quantiles"]}}
+
+
+@pytest.fixture
+def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """`attacked` on sites with tables of ages."""
+    folder = tmp_path_factory.mktemp("wards")
+
+    def worker(index: int) -> Any:
+        path = folder / f"{index}.csv"
+        with path.open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["age", "died"])
+            table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
+        return workers.on(DataSettings(train=Path(path), test_fraction=0.0))
+
+    return lambda **rules: attacked(sites=SITES, worker=worker, schema=SCHEMA, **rules)
+
+
+async def counts(hub: LyingHub, number: int, run: int, depth: int, prefixes: list[int]) -> tuple[Array | None, str]:
+    """(prefixes, 2^BITS) counts of all sites' cells; or why there are none."""
+    plan = plan_of(Asked("prepare", "sums", rings=rings((HISTOGRAM,), SITES)), SITES)
+    session, name = f"s{number}", f"run{run:09}"
+    config = {"prepare": RULES, "quantiles": {"depth": depth, "bits": BITS, "prefixes": {"age": prefixes}}}
+    results = await hub.ask(
+        *(
+            hub.task(site, session, kind=TaskKind.PREPARE, plan=plan, run=name, config=config, round=0)
+            for site in hub.stage.names
+        )
+    )
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    answer = await hub.ask_masks(results, session, run=name)
+    if answer.sum is None:
+        return None, answer.reason
+    files = [decode_tensors(await hub.file(result, result.update))[1][HISTOGRAM].ravel() for result in results.values()]
+    total = np.sum(files, axis=0, dtype=files[0].dtype) - await hub.masks(answer)
+    return decode(total, plan.entries[HISTOGRAM]).reshape(len(prefixes), -1), ""
+
+
+async def oldest(hub: LyingHub) -> tuple[float | None, str]:
+    """The largest cell of all sites, looked for in one run."""
+    prefix = 0
+    for depth in range(0, KEY_BITS, BITS):
+        told, why = await counts(hub, depth, 1, depth, [prefix])
+        if told is None:
+            return None, why
+        prefix = prefix << BITS | int(np.flatnonzero(told[0])[-1])
+    return number_of(prefix), ""
+
+
+async def everybodys(hub: LyingHub) -> tuple[list[float], str]:
+    """All cells of all sites, each looked for in as many runs as it takes; or why some are not found."""
+    found, number = [0], 0
+    for depth in range(0, KEY_BITS, BITS):
+        longer = []
+        for at in range(0, len(found), MOST_PREFIXES):
+            asked, number = sorted(found[at : at + MOST_PREFIXES]), number + 1
+            told, why = await counts(hub, number, 100 + number, depth, asked)
+            if told is None:
+                return [], why
+            longer += [
+                prefix << BITS | int(digit) for prefix, row in zip(asked, told, strict=True)
+                for digit in np.flatnonzero(row)
+            ]  # fmt: skip
+        found = longer
+    return sorted(number_of(prefix) for prefix in found), ""
+
+
+async def test_where_quantiles_are_closed_no_person_is_the_oldest(wards: Any) -> None:
+    async with wards() as hub:
+        age, why = await oldest(hub)
+        assert age is None
+        assert "asking.protocols: quantiles" in why
+
+
+async def test_control_where_the_site_answers_whoever_asks_the_oldest_persons_age_is_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
+    async with wards() as hub:
+        assert await oldest(hub) == (max(map(max, AGES)), "")
+
+
+async def test_where_they_are_open_a_site_is_not_asked_for_everybody_in_however_many_runs(wards: Any) -> None:
+    async with wards(**OPEN) as hub:
+        ages, why = await everybodys(hub)
+        assert ages == []
+        assert "asking.protocols: quantiles, of other cells than were looked for before is asked" in why
+        for site in hub.stage.sites.values():
+            await site.stop()
+            await site.start()
+        told, why = await counts(hub, 9999, 9999, 16, list(range(MOST_PREFIXES)))
+        assert told is None, "a restart forgets nothing"
+        assert "of other cells" in why
+
+
+async def test_control_without_memory_of_what_was_asked_all_ages_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Prefixes, "ask", lambda *_: None)
+    async with wards(**OPEN) as hub:
+        ages, why = await everybodys(hub)
+        assert ages == sorted(age for site in AGES for age in site), why
+
+
+async def more_steps_than_a_search(hub: LyingHub) -> tuple[int, str]:
+    """How many questions of one run are answered, of other beginnings each, and why no more are."""
+    first = keys(np.array([20.0]))[0] >> np.uint64(KEY_BITS - BITS)
+    for number in range(1, 40):
+        told, why = await counts(hub, number, 1, BITS, [int(first) ^ number])
+        if told is None:
+            return number - 1, why
+    return number, ""
+
+
+async def test_one_run_asks_in_no_more_steps_than_a_search_has(wards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prefixes, "ask", lambda *_: None)  # which is stricter here
+    async with wards(**OPEN) as hub:
+        answered, why = await more_steps_than_a_search(hub)
+        assert answered == 16
+        assert "quantiles in more than 16 steps" in why
+
+
+async def test_control_without_the_limit_of_a_run_all_are_answered(wards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prefixes, "ask", lambda *_: None)
+    monkeypatch.setattr(Questions, "check", lambda *_: None)
+    async with wards(**OPEN) as hub:
+        assert await more_steps_than_a_search(hub) == (39, "")
+
+
+async def test_an_honest_search_is_within_the_bound(wards: Any) -> None:
+    """Six beginnings at each depth, again and again; and of as many other cells once."""
+    async with wards(**OPEN) as hub:
+        for run, start in ((1, 0), (2, 0), (3, MOST_PREFIXES)):
+            asked = list(range(start, start + MOST_PREFIXES))
+            told, why = await counts(hub, run, run, BITS, asked)
+            assert told is not None, why
+        assert MOST == 2 * MOST_PREFIXES
