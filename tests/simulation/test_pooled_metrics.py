@@ -14,10 +14,12 @@ from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
 from hanse_datapod.data.load import read_site_tables
+from hanse_datapod.rehearsal.training import rehearse
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, TASK
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_schemas.job import check_job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.memory import Conducted, conduct
 from simulation.league import League
@@ -163,6 +165,17 @@ def test_a_run_is_stopped_by_the_area_and_keeps_its_best(wards: Wards, tmp_path:
     _, rounds = in_memory(wards, tmp_path, **stop)
     assert len(rounds) < 5
     assert rounds[-1]["stop"].startswith("auroc reached 0.")
+
+
+def test_a_rehearsal_tells_them_of_each_test_file(wards: Wards, tmp_path: Path) -> None:
+    job = check_job(body(mode="compensator", participants={"minimum": 3}, rounds=2) | {"prepare": {}})
+    files = [wards.files["north"], wards.files["south"]]
+    with threadpool_limits(1):
+        found = rehearse(job, wards.files["east"], files, schema=SCHEMA)
+    assert set(found) == {str(path) for path in files}
+    for metrics in found.values():
+        assert set(NAMED) <= set(metrics)
+        assert 0.6 < metrics["auroc"] <= 1
 
 
 def _counts(task: Task) -> dict[str, Any]:

@@ -49,6 +49,28 @@ def test_a_site_names_the_columns_that_it_may_be_asked_of():
     asking.check_schema(OpenSchema())
 
 
+def counting(metrics, bins):
+    counts = {"names": metrics, "task": "classification", "classes": 2, "bins": bins}
+    return task(kind=TaskKind.EVALUATE, config={"evaluate": {"every": 1, "counts": counts}})
+
+
+def test_a_site_counts_scores_as_finely_as_its_policy_opens_and_without_noise_only_where_none_is_required():
+    table = TabularSchema.model_validate({"features": [{"name": "age"}], "target": "died"})
+    masked = Policy.model_validate({"masking": {"required": True}})
+    opened = Policy.model_validate({"masking": {"required": True}, "asking": {"protocols": ["score_histograms"]}})
+    assert "score_histograms" in refused(masked.check_asking, counting(["auroc"], 5888), table)
+    assert "score_histograms" in refused(masked.check_asking, counting(["auroc"], 31), table)
+    masked.check_asking(counting(["auroc", "f1"], 32), table)
+    masked.check_asking(counting(["brier"], 5888), table)
+    still = Policy.model_validate({"outputs": {"updates": False}})  # where nothing but metrics may leave
+    assert "score_histograms" in refused(still.check_asking, counting(["auroc"], 5888), table)
+    for policy in (opened, Policy()):
+        policy.check_asking(counting(["auroc"], 5888), table)
+    private = Policy.model_validate({"privacy": {"required": True, "uncovered": ["evaluation"]}})
+    assert "privacy.required: counts" in refused(private.privacy.check, counting(["f1"], 32))
+    private.privacy.check(task(kind=TaskKind.EVALUATE))
+
+
 def test_only_what_reads_the_sites_data_is_held_to_its_columns():
     policy = Policy(asking=AskingPolicy(columns=("age",), phenotypes=("HEIGHT",)))
     table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "age"})

@@ -86,7 +86,10 @@ def test_what_the_run_will_not_have_is_refused_with_field_value_and_what_was_exp
 
 def test_fine_histograms_are_asked_for_by_name_and_coarse_ones_are_not() -> None:
     assert asked_by_job(submitted(evaluate={"metrics": ["auroc"]}))["score_histograms"] == 5888
-    assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": 32}))
+    for bins in (2, 4, 8, 16, 32):
+        assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": bins}))
+    for bins in (3, 31, 33, 64):  # beside those of 32 they would tell where in a bin somebody is
+        assert asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": bins}))["score_histograms"] == bins
     assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["f1", "brier"]}))
 
 

@@ -83,7 +83,7 @@ class Evaluation(Frozen):
         metrics: beside those that every run has (`hanse_schemas.metrics.METRICS`): of all sites' examples together,
             from what the sites count.
         bins: of the histograms of scores that AUROC and average precision are made of; None: as many as fit. With
-            32 or fewer sites are asked nothing fine, and the values are coarse.
+            2, 4, 8, 16 or 32 sites are asked nothing fine, and the values are coarse.
         classes: which the counts are of; 0 for regression. A job need not say it where the project's schema does.
     """
 

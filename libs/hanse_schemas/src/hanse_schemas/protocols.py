@@ -85,8 +85,13 @@ def asked_by_job(job: Job) -> dict[str, int]:
 
 
 def asked_by_counts(metrics: Iterable[str], bins: int | None) -> dict[str, int]:
-    """The protocols that an evaluation needs, as `asked_by`; None bins: as many as fit."""
-    fine = "scores" in families(metrics) and (bins is None or bins > COARSE)
+    """The protocols that an evaluation needs, as `asked_by`; None bins: as many as fit.
+
+    Coarse are the powers of two up to COARSE, whose bins lie within each other: those of 31 and of 32 together would be
+    finer than either.
+    """
+    coarse = bins is not None and bins <= COARSE and bins & (bins - 1) == 0
+    fine = "scores" in families(metrics) and not coarse
     return {"score_histograms": bins or FINEST} if fine else {}
 
 

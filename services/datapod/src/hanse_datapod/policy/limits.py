@@ -37,8 +37,8 @@ class AskingPolicy(Frozen):
             has fewer cells (but some); None: 10 where masking is required, else 1.
         differ: a study is refused whose people differ from an earlier study's by fewer than so many, and are not the
             same; None: 10 where masking is required, else 0.
-        protocols: which of the protocols of many fine questions are open; None: where masking or privacy is required
-            the coarse ones, else all (`hanse_schemas.protocols`).
+        protocols: which of the protocols of many fine questions are open; None: where masking or privacy is required,
+            or no update may leave, the coarse ones, else all (`hanse_schemas.protocols`).
     """
 
     runs: int | None = Field(default=None, ge=1)

@@ -169,7 +169,7 @@ class Policy(Frozen):
 
     @property
     def _cautious(self) -> bool:
-        return self.masking.required or self.privacy.required
+        return self.masking.required or self.privacy.required or not self.outputs.updates
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
     from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.worker.port import WorkOutcome
+    from hanse_learning.pooled import Counts
     from hanse_schemas.schema import LearnableSchema
 
 
@@ -56,7 +57,11 @@ class RehearsedSite:
 
     def evaluate(self, config: dict[str, Any], model: bytes, *, seed: int, round: int) -> dict[str, float]:  # noqa: A002
         """A model's metrics on the test data, with what the site has kept of the rounds up to `round`."""
-        return self._do(TaskKind.EVALUATE, config, seed, round, self._file("model", model)).metrics
+        from hanse_learning.pooled.layout import counts_in
+
+        done = self._do(TaskKind.EVALUATE, config, seed, round, self._file("model", model))
+        counts = counts_in(config)
+        return done.metrics if counts is None or not done.counted else done.metrics | _counted(counts, done.counted)
 
     def _file(self, name: str, data: bytes) -> Path:
         self._received.mkdir(exist_ok=True)
@@ -98,3 +103,11 @@ class RehearsedSite:
                 blank=self._blank, tables=self._tables,
             )
         )  # fmt: skip
+
+
+def _counted(counts: Counts, words: str) -> dict[str, float]:
+    """The metrics of what was counted."""
+    from hanse_fabric.tensors.words import unpack_words
+    from hanse_learning.pooled.derive import pooled
+
+    return pooled(counts, unpack_words(words, counts.words, field="counted")).metrics
