@@ -1,7 +1,8 @@
-"""A hub that uses the search for quartiles to find any cell of a column, by its place in the order of all sites' cells.
+"""A hub that asks the fine questions of protocols about single people.
 
-Sums of counts of how numbers begin tell the next bits of whichever cell is looked for: the oldest person's age, after
-eight of them, and after enough runs everybody's.
+As the search for quartiles, it finds any cell of a column by its place in the order of all sites' cells: sums of counts
+of how numbers begin tell the next bits of whichever is looked for, so the oldest person's age after eight of them, and
+after enough runs everybody's. And the histogram of the scores of a linear model of one feature is that feature.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from hanse_datapod.home.prefixes import MOST, Prefixes
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.questions import Questions
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.subjects import MASKS
 from hanse_fabric.tensors.file import decode_tensors
+from hanse_fabric.tensors.words import unpack_words
 from hanse_genomics.verbs import Asked
+from hanse_learning.pooled.layout import Counts, told_of
+from hanse_learning.pooled.scores import LARGEST, SMALLEST
 from hanse_learning.preparation.histograms import keys
 from hanse_learning.preparation.order import KEY_BITS, MOST_PREFIXES, number_of
 from hanse_learning.preparation.plan import HISTOGRAM, rings
 from hanse_privacy.ring.codec import decode
+from hanse_privacy.ring.tally import sum_tallies
 from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
@@ -49,7 +55,7 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
             table = csv.writer(file)
             table.writerow(["age", "died"])
             table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
-        return workers.on(DataSettings(train=Path(path), test_fraction=0.0))
+        return workers.on(DataSettings(train=Path(path), test=Path(path)))
 
     return lambda **rules: attacked(sites=SITES, worker=worker, schema=SCHEMA, **rules)
 
@@ -174,3 +180,59 @@ async def test_an_honest_search_is_within_the_bound(wards: Any) -> None:
             told, why = await counts(hub, run, run, BITS, asked)
             assert told is not None, why
         assert MOST == 2 * MOST_PREFIXES
+
+
+BINS = 5888
+
+
+async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:
+    """The mean score of each bin that is not empty, of a model whose score is the age; or why there are none."""
+    counts_ = Counts(("auroc",), "classification", 2, bins)
+    plan = hub.plan(metrics=["accuracy"]).model_copy(update={"counts": counts_.words})
+    model = {"output.weight": np.array([[0.0], [1.0]]), "output.bias": np.zeros(2)}
+    config = {"model": {"name": "logistic"}, "train": {}, "evaluate": {"counts": told_of(counts_)}}
+    results = await hub.ask(
+        *(
+            hub.task(site, "s0", kind=TaskKind.EVALUATE, plan=plan, model=model, config=config)
+            for site in hub.stage.names
+        )
+    )
+    if refusals(results):
+        return [], "; ".join(refusals(results).values())
+    tallies = [await hub.file(result, result.tally) for result in results.values()]
+    answer = await hub.ask_masks(results, "s0")
+    assert answer.sum is not None, answer.reason
+    tokens = {"project": answer.project, "run": answer.run, "session": answer.session}
+    assert MASKS.stream is not None
+    masks = await hub.aggregator.last(MASKS.stream, MASKS.of(**tokens, digest=answer.sum.tally.digest))
+    assert masks is not None
+    summed = sum_tallies(tallies, plan, [masks.data])
+    words = unpack_words(summed.counted or "", counts_.words, field="counted")[counts_.parts["scores"]]
+    there = np.flatnonzero(words)
+    within = (words[there] & np.uint64((1 << 40) - 1)) / (words[there] >> np.uint64(40)) / 65536
+    places = (there % bins + within) / bins
+    return sorted(SMALLEST * np.sinh((2 * places - 1) * np.arcsinh(LARGEST / SMALLEST))), ""
+
+
+async def test_where_histograms_of_scores_are_closed_nobodys_feature_is_read_from_a_models_scores(
+    wards: Any,
+) -> None:
+    async with wards() as hub:
+        ages, why = await scores(hub, BINS)
+        assert ages == []
+        assert "asking.protocols: score_histograms" in why
+
+
+async def test_control_where_the_site_counts_as_finely_as_it_is_asked_all_ages_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
+    async with wards() as hub:
+        ages, why = await scores(hub, BINS)
+        assert ages == pytest.approx(sorted(age for site in AGES for age in site), abs=0.01), why
+
+
+async def test_an_honest_histogram_that_is_coarse_has_all_people_in_few_bins(wards: Any) -> None:
+    async with wards() as hub:
+        ages, why = await scores(hub, 32)
+        assert 0 < len(ages) <= 4, why
