@@ -37,7 +37,7 @@ from hanse_schemas.http.joining import AskChallenge, Join, Renew
 from hanse_schemas.http.keys import CreateKey
 from hanse_schemas.http.models import Announced, Promote, Rollback
 from hanse_schemas.http.projects import Absence, CreateProject
-from hanse_schemas.http.runs import Submission
+from hanse_schemas.http.runs import Question, Submission
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
 from releases.recording import run_recording
@@ -68,6 +68,7 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
     Absence: {"days": 30},
     Invite: {"participant": "clinic", "region": "eu", "expires_in": 86400.0},
     Submission: {"job": {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}, "participants": {"minimum": 2}}},
+    Question: {"job": {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}, "sites": True},
     Announced: {"digest": "a" * 64, "size": 5000, "step": {"upload": "u", "etags": ["e"], "digests": ["b" * 64]}},
     Promote: {"stage": "production", "reason": "better"},
     Rollback: {"reason": "worse"},

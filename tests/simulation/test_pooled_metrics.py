@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
-from hanse_datapod.data.load import read_site_tables
+from hanse_datapod.data.load import SiteData, read_site_tables
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.rehearsal.site import RehearsedSite
 from hanse_datapod.rehearsal.training import rehearse
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, TASK
@@ -21,6 +24,7 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import check_job
 from hanse_schemas.prepare import Prepare
+from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.memory import Conducted, conduct
 from simulation.league import League
 from simulation.stories import completed, ended, hub_of, outcomes_when_killed
@@ -115,6 +119,48 @@ async def test_deployed_sites_find_what_the_run_in_memory_finds(
         assert all(set(NAMED) <= set(each[name]) for each in by_site for name in WARDS)
     else:
         assert by_site == [{}, {}]  # nothing of one site
+
+
+@pytest.mark.parametrize(("name", "classes"), [("wine", 3), ("diabetes", 0)])
+def test_classes_and_values_of_real_tables_are_counted_as_pooled(tmp_path: Path, name: str, classes: int) -> None:
+    pool = (load_wine if classes else load_diabetes)(as_frame=True).frame
+    columns = tuple(Column(name=f"c{at}") for at in range(pool.shape[1] - 1))
+    pool = pool.set_axis([*(column.name for column in columns), "target"], axis=1).sample(frac=1.0, random_state=0)
+    task = "classification" if classes else "regression"
+    schema = TabularSchema(features=columns, target="target", task=task, classes=classes or None)
+    sites, tests = {}, {}
+    for site, part in zip(WARDS, np.array_split(np.arange(len(pool)), 3), strict=True):
+        pool.iloc[part].to_csv(tmp_path / f"{site}.csv", index=False)
+        tables = read_site_tables(DataSettings(train=tmp_path / f"{site}.csv"), schema)
+        assert tables.test is not None
+        (tmp_path / site).mkdir()
+        data = SiteData(tables.train.examples, tables.test.examples)
+        sites[site], tests[site] = RehearsedSite(tmp_path / site, data, schema, None, tables), tables.test
+    metrics = ["auroc", "f1", "brier"] if classes else ["mae", "rmse", "r2"]
+    body = {
+        "rounds": 3, "model": {"name": "logistic" if classes else "linear"}, "evaluate": {"metrics": metrics},
+        "train": {"optimizer": {"name": "sgd", "lr": 0.05}}, "secure_aggregation": {"mode": "compensator"},
+        "participants": {"minimum": 3},
+    }  # fmt: skip
+    with threadpool_limits(1):
+        made = conduct(check_job(body), sites, schema=schema)
+    assert made.model is not None
+    assert isinstance(made.job.prepare, Prepare)
+    assert made.job.prepare.fitted is not None
+    weights = decode_tensors(made.model)[1]
+    (matrix,) = (each for each in weights.values() if each.ndim == 2)
+    (bias,) = (each for each in weights.values() if each.ndim == 1)
+    seen = [table.prepared(made.job.prepare.fitted) for table in tests.values()]
+    outputs = np.vstack([each.x for each in seen]).astype(np.float64) @ matrix.T + bias
+    y = np.concatenate([each.y for each in seen])
+    if classes:
+        chances = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        assert made.metrics["auroc"] == pytest.approx(roc_auc_score(y, chances, multi_class="ovr"), abs=1e-4)
+        assert made.metrics["f1"] == pytest.approx(f1_score(y, outputs.argmax(axis=1), average="macro"), abs=1e-9)
+    else:
+        assert made.metrics["mae"] == pytest.approx(mean_absolute_error(y, outputs), rel=1e-5)  # the model's float32
+        assert made.metrics["r2"] == pytest.approx(r2_score(y, outputs), abs=1e-5)
 
 
 def test_a_coordinator_that_dies_tells_the_same(wards: Wards, there: dict[str, Any], tmp_path: Path) -> None:
