@@ -64,6 +64,21 @@ async def test_work_beyond_the_budget_is_refused_before_it_begins_and_what_remai
     assert len(site.worker.requests) == 2
 
 
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_refusal_of_a_charge_that_follows_from_the_examples_has_no_figures_where_these_are_not_told(
+    site: Site, required: bool
+) -> None:
+    """The control is the site that tells how many examples it has anyway."""
+    site.policy = budgeted(required=required, epsilon=0.01)
+    section = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.5}
+    await site.start()
+    await site.give(task(privacy=PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=1, active=3)))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "the site's privacy budget forbids it" in result.reason
+    assert ("would make it" in result.reason) is not required
+
+
 async def test_an_evaluation_by_example_tells_the_noisy_number_of_examples_and_the_worker_cuts_each(site: Site) -> None:
     site.policy = budgeted(required=True, epsilon=3e5)
     asked = {"epsilon": 1e5, "bounds": {"loss": 4.0}}

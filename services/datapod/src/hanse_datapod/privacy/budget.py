@@ -19,7 +19,7 @@ from hanse_datapod.privacy.expected import expected_charges, stands_for_all
 from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import HiddenFailure, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
@@ -140,10 +140,21 @@ class SiteBudget:
         turn = _turn(task)
         ledger = self._open()
         self._look_back(ledger, task)
-        _report_metrics(task.project, ledger.reserve(*charges, turn=turn))
+        try:
+            balance = ledger.reserve(*charges, turn=turn)
+        except HanseError as error:
+            raise self._told(error, task) from None
+        _report_metrics(task.project, balance)
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
         return Reservation(tuple(charges), told, covered)
+
+    def _told(self, error: HanseError, task: Task) -> HanseError:
+        """A refusal as it may leave: where a charge follows from how many examples there are, its figures tell that."""
+        by_examples = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
+        if error.code is not ErrorCode.POLICY or not by_examples or self._policy.tells("examples"):
+            return error
+        return unfit("the site's privacy budget forbids it", error.message, code=ErrorCode.POLICY, hint=error.hint)
 
     def affords(self, task: Task, rounds: int, *, examples: int | None, units: int | None = None) -> bool | None:
         """Whether the budget has room for all that a run's tasks of these terms would be charged. Nothing is charged.
