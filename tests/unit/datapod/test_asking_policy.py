@@ -1,5 +1,6 @@
 """How finely, and how often, a site may be asked."""
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -10,7 +11,8 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_learning.preparation.order import PASSES
+from hanse_learning.preparation.histograms import histograms
+from hanse_learning.preparation.order import PASSES, Question, number_of
 from hanse_schemas.protocols import PROTOCOLS
 from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
 from hanse_schemas.study import Study
@@ -174,6 +176,39 @@ def test_quartiles_are_opened_by_policy_and_a_job_without_them_is_answered(rule)
     Policy.model_validate(policy).check_asking(ages(), AGES)
     opened = policy | {"asking": {"protocols": ["moments", "quantiles"]}}
     Policy.model_validate(opened).check_asking(ages(**rule), AGES)
+
+
+def cells_read(check, cells):
+    """What a hub reads of all sites' cells that asks for every prefix that there is, as long as sites answer."""
+    open_, read = [(0, 0)], []
+    while open_:
+        depth, prefix = open_.pop()
+        question = {"depth": depth, "bits": 8, "prefixes": {"age": [prefix]}}
+        if refusal(check, ages(question, scale="robust")):
+            break
+        (counts,) = histograms(Question.model_validate(question), {"age": cells})
+        for digit in np.flatnonzero(counts).tolist():
+            key = prefix << 8 | digit
+            if depth < 56:
+                open_.append((depth + 8, key))
+            else:
+                read += [number_of(key)] * int(counts[digit])
+    return sorted(read)
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_hub_does_not_read_all_cells_by_questions_for_quartiles(bounded):
+    cells = np.array([21.5, 40.0, 33.25, 87.0, 64.5, 12.0, 55.0])
+    read = cells_read(Questions().check if bounded else lambda _task: None, cells)
+    assert len(read) < 4 if bounded else read == sorted(cells)
+
+
+def refusal(check, asked):
+    try:
+        check(asked)
+    except HanseError as error:
+        return str(error)
+    return ""
 
 
 def test_a_run_asks_no_more_questions_than_one_search_needs():
