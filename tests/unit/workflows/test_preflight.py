@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from hanse.site import cannot
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import FindingCode, Outcome, SiteCheck, SiteFinding, Task
 from hanse_schemas.job import check_job
 from hanse_workflows.outcomes import Answer, Failure, Gathered
-from hanse_workflows.preflight import question, said
+from hanse_workflows.preflight import MOST_ASKED, asked_of, question, said
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 FITS = SiteCheck(findings=(SiteFinding(code=FindingCode.FITS),))
@@ -53,3 +54,19 @@ def test_a_budget_is_asked_for_the_rounds_that_a_site_takes_part_in(fraction: fl
 def test_what_is_asked_are_the_kinds_of_tasks_that_the_run_will_have() -> None:
     job = check_job({"rounds": 1, "model": {"name": "linear"}, "evaluate": {"every": 0}})
     assert question(job, ("a", "b")).config["kinds"] == ["train"]
+
+
+def test_of_very_many_sites_some_are_asked_always_the_same() -> None:
+    job = check_job({"rounds": 1, "model": {"name": "linear"}, "seed": 4})
+    names = tuple(f"site-{number:05}" for number in range(12_000))
+    asked = asked_of(job, names)
+    assert len(asked) == MOST_ASKED
+    assert asked == tuple(sorted(set(asked))) == asked_of(job, names)
+    assert asked_of(job, names[:MOST_ASKED]) == names[:MOST_ASKED]
+
+
+def test_a_site_that_joined_without_a_datapod_says_that_it_cannot_say_and_no_pipeline_is_given_the_question() -> None:
+    ask = question(check_job({"rounds": 1, "model": {"name": "linear"}}), ("north",))
+    refusal = cannot(ask.task("triage", "run000000001", "federated_averaging", "preflight", NOW, NOW))
+    assert refusal is not None
+    assert "no datapod that could say" in str(refusal)

@@ -101,6 +101,10 @@ def cannot(task: Task) -> HanseError | None:
         asked = f"secure_aggregation (mode {task.masking.mode})"
     elif task.privacy is not None and task.privacy.privacy.placement != "central":
         asked = f"privacy (placement {task.privacy.privacy.placement})"
+    elif task.kind is TaskKind.CHECK:
+        return HanseError(
+            ErrorCode.POLICY, "this site has no datapod that could say; hanse.join takes part all the same"
+        )
     else:
         return None
     return HanseError(

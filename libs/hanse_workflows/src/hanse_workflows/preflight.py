@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import FindingCode, Masking, PrivacyTerms, SiteCheck, TaskKind
+from hanse_fabric.names import derive_seed
 from hanse_learning.preparation.plan import needs_sums
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_schemas.job import Job
@@ -20,6 +22,7 @@ from hanse_workflows.verbs import Verbs
 ANSWER_WITHIN_S = 20.0
 """A site that is there answers at once, unless it looks at its data for the first time."""
 STEP = "preflight"
+MOST_ASKED = 1_000
 _NO_SUCH_TASK = frozenset({ErrorCode.INVALID_INPUT.code, ErrorCode.UNKNOWN_SCHEMA.code})
 """How release 0.1.0 refuses a task of a kind that it does not know."""
 
@@ -77,6 +80,14 @@ def said(gathered: Gathered) -> Mapping[str, SiteCheck | str]:
     return {name: found[name] for name in sorted(found)}
 
 
+def asked_of(job: Job, there: tuple[str, ...]) -> tuple[str, ...]:
+    """Whose budgets are asked for: all, or of very many as many as one entry of a journal holds. Pure, sorted."""
+    if len(there) <= MOST_ASKED:
+        return there
+    chooser = random.Random(derive_seed(job.seed, 0, STEP))  # noqa: S311 - repeatable, not secret
+    return tuple(sorted(chooser.sample(there, MOST_ASKED)))
+
+
 async def require_budgets(run: Verbs) -> None:
     """Before a private run charges anybody: of no more sites is the budget too small for it, as far as they say, than a
     round's quorum can miss.
@@ -87,7 +98,7 @@ async def require_budgets(run: Verbs) -> None:
     if run.job.privacy is None:
         return
     there = await run.participants(f"{STEP}-participants")
-    answers = said(await run.ask(STEP, question(run.job, there)))
+    answers = said(await run.ask(STEP, question(run.job, asked_of(run.job, there))))
     short = [
         name
         for name, each in answers.items()

@@ -29,12 +29,12 @@ from hanse_schemas.job import Job
 from hanse_workflows.answers import Terms
 from hanse_workflows.ask import Ask
 from hanse_workflows.masking.protocols import plan_of
-from hanse_workflows.preflight import STEP, question, said
+from hanse_workflows.preflight import STEP, asked_of, question, said
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
-_AWAY = "it is not there"
+_AWAY, _NOT_ASKED = "it is not there", "it was not asked, as there are very many"
 
 
 async def ask_sites(hub: Hub, project: ProjectRecord, job: Job) -> tuple[SiteAnswer, ...]:
@@ -45,13 +45,15 @@ async def ask_sites(hub: Hub, project: ProjectRecord, job: Job) -> tuple[SiteAns
     """
     entries = await hub.buckets.participants.list(project=project.name)
     members = {entry.value.participant: entry.value for entry in entries if not entry.value.revoked}
-    there = sorted(name for name in members if hub.presence.online(hub.presence.of(project.name, name)))
+    online = sorted(name for name in members if hub.presence.online(hub.presence.of(project.name, name)))
+    there = asked_of(job, tuple(online))
     answers: dict[str, SiteAnswer] = {}
     if there:
-        ask = question(job, tuple(there), await _masking(hub, job, len(there)))
+        ask = question(job, there, await _masking(hub, job, len(there)))
         found = await _Asking(hub, project.name, job, ask, {name: members[name] for name in there}).answers()
         answers = {name: _view(name, each) for name, each in found.items()}
-    return tuple(answers.get(name) or SiteAnswer(participant=name, reason=_AWAY) for name in sorted(members))
+    away = {name: _NOT_ASKED if name in online else _AWAY for name in members}
+    return tuple(answers.get(name) or SiteAnswer(participant=name, reason=away[name]) for name in sorted(members))
 
 
 def _view(name: str, answer: SiteCheck | str) -> SiteAnswer:
