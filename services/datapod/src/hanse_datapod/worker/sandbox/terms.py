@@ -81,10 +81,13 @@ class Reach:
 
     def covers(self, other: Reach) -> bool:
         """Whether a process that may reach this may reach `other`, under the same policy."""
-        here = {*self.read, *self.write}
-        reads = all(path in here or not here.isdisjoint(path.parents) for path in other.read)
+        reads = all(self._around(path) for path in other.read)
         writes = all(path in self.write or not self.write.isdisjoint(path.parents) for path in other.write)
         return reads and writes and self.policy == other.policy
+
+    def _around(self, path: Path) -> list[Path]:
+        """Of this, what a path lies at or in."""
+        return [place for place in (path, *path.parents) if place in self.read or place in self.write]
 
     def joined(self, other: Reach) -> Reach:
         """Both, under the policy of `other`."""
@@ -97,11 +100,9 @@ class Reach:
         Args:
             wanted: only of the paths that this lies at or in; None: of all.
         """
-        paths = {*self.read, *self.write}
-        if wanted is not None:
-            paths = {
-                place for path in (*wanted.read, *wanted.write) for place in (path, *path.parents) if place in paths
-            }
+        if wanted is None:
+            return {path: _identity(path) for path in self.read | self.write}
+        paths = {place for path in wanted.read | wanted.write for place in self._around(path)}
         return {path: _identity(path) for path in paths}
 
     def require_apart(self, home: Path) -> None:
