@@ -104,6 +104,9 @@ class LightSite:
             await link.close()
 
     async def _work(self, link: SiteLink, task: Task) -> None:
+        if task.kind is TaskKind.CHECK:  # as a site of release 0.1.0, which does not know it
+            await link.answer(result_for(task, Outcome.REFUSED, reason="kind: unknown", code="invalid-input"))
+            return
         if task.kind is TaskKind.TRAIN:
             await self._note_model(link, task)
             self.begun(task.round)
