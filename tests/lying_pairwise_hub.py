@@ -211,6 +211,20 @@ class LyingHub(RuleBasedStateMachine):
                 self.reveal(1, three, three)
         self.reveal(0, three | {4}, rest)
 
+    def has_three_answer_where_four_shared(self) -> None:
+        """Seven answer, any four of whom unmask. Four share secrets for a near work, three of whom answer it and are
+        summed; the fourth and the others unmask the sum of the three and the fourth."""
+        seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
+        self.shared(seven, 4)
+        self.orders[0] = frozenset(seven)
+        self.answer(0, seven)
+        self.shared([*three, 4], 3)
+        self.orders[1] = frozenset([*three, 4])
+        self.answer(1, three)
+        if 1 in self.answered:
+            self.reveal(1, three, three)
+        self.reveal(0, three | {4}, rest)
+
     @invariant()
     def what_is_unmasked_speaks_of_no_few(self):
         if not hasattr(self, "revealed"):

@@ -147,6 +147,41 @@ async def test_control_sites_that_forget_their_answers_tell_one_update_by_three_
         assert is_of(hub, read, TARGET), why
 
 
+async def answered_by_fewer_than_shared(hub: LyingHub) -> tuple[Array | None, Array, str]:
+    """All answer. Four share secrets for a moved model, three of whom answer and are summed; then the other five unmask
+    the sum of the three and two more. What the two sums differ by, and what those two have, whom nobody may know."""
+    names, plan, run = hub.stage.names, hub.plan(mode="pairwise", bits=64), "runof00000s1"
+    three, two = names[:3], names[3:5]
+    of_two: Array = np.sum([hub.stage.sites[name].update(MODEL) for name in two], axis=0)
+    request, orders, _ = await opened(hub, "s0", names, RUN, threshold=5)
+    results = await answered(hub, "s0", orders, names, RUN)
+    other, its_orders, _ = await opened(hub, "s1", names[:4], run, threshold=3, model=MOVED)
+    moved = await answered(hub, "s1", its_orders, three, run, model=MOVED)
+    if refusals(moved):
+        return None, of_two, "; ".join(refusals(moved).values())
+    few = await hub.unmasked(other, its_orders, moved, plan)
+    chosen = {name: results[name] for name in (*three, *two)}
+    more = await hub.unmasked(request, orders, chosen, plan, names=names[3:])
+    return (None, of_two, "not unmasked") if few is None or more is None else (more - few, of_two, "")
+
+
+async def test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside_the_first(attacked: Attacked) -> None:
+    async with attacked(sites=8) as hub:
+        read, _, why = await answered_by_fewer_than_shared(hub)
+        assert read is None
+        assert "at least 4 are wanted" in why
+
+
+async def test_control_where_who_shares_counts_as_who_answers_two_sums_tell_fewer_than_the_minimum(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Past, "check_near", lambda *_: None)
+    async with attacked(sites=8) as hub:
+        read, of_two, why = await answered_by_fewer_than_shared(hub)
+        assert read is not None, why
+        assert np.abs(read - of_two).max() < 1e-6
+
+
 async def masked_twice(hub: LyingHub) -> tuple[Array | None, Array, str]:
     """One task, answered twice: with the journal lost between, and the data changed. What the two answers differ by,
     and what the updates do."""

@@ -134,7 +134,22 @@ def test_few_of_those_who_answered_do_not_go_on_with_a_near_work(hub, within):
 
 @pytest.mark.parametrize("within", [False, True])
 def test_control_without_the_check_few_of_those_who_answered_tell_one_more_members_part(hub, within, monkeypatch):
-    monkeypatch.setattr(Past, "check", lambda *_: None)
+    for name in ("check", "check_near"):
+        monkeypatch.setattr(Past, name, lambda *_: None)
     hub.has_three_of_seven_go_on(within=within)
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_who_shares_for_a_near_work_and_does_not_answer_leaves_no_sum_alive_beside_it(hub):
+    hub.has_three_answer_where_four_shared()
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_control_where_who_shares_counts_as_who_answers_the_sums_tell_the_fourths_part(hub, monkeypatch):
+    monkeypatch.setattr(Past, "check_near", lambda *_: None)
+    hub.has_three_answer_where_four_shared()
+    assert sorted(map(len, hub.sums())) == [3, 4]
     with pytest.raises(AssertionError):
         hub.what_is_unmasked_speaks_of_no_few()

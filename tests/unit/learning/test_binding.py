@@ -308,6 +308,7 @@ def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_th
     assert work_digest(one) == work_digest(other)
     assert request_digest(one) != request_digest(other)
     assert work_digest(one) != work_digest(preparing(age))
+    assert work_digest(one.model_copy(update={"model": MODEL, "extras": None})) == work_digest(one)
     with pytest.raises(HanseError, match=r"prepare\.columns: None is not a list of 1 to 300 columns"):
         work_digest(TRAIN.model_copy(update={"kind": TaskKind.PREPARE}))
 

@@ -109,8 +109,7 @@ def work_digest(task: Task) -> bytes:
     Raises:
         HanseError: INVALID_INPUT for settings that cannot be read, or a kind of which there is no W.
     """
-    objects = {"model": task.model, "extras": dict(task.extras or {})}
-    return _digest(b"hanse work 1\n", {"kind": task.kind, **objects, "reads": _read(task)})
+    return _digest(b"hanse work 1\n", {"kind": task.kind, **_objects(task), "reads": _read(task)})
 
 
 def cut_digest(task: Task) -> bytes:
@@ -180,6 +179,13 @@ def _digest(domain: bytes, value: Any) -> bytes:
         return hashlib.sha256(domain + canonical(value)).digest()
     except (TypeError, ValueError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config: it has no digest: {error}") from None
+
+
+def _objects(task: Task) -> dict[str, Any]:
+    """The objects that the task's kind reads. A preparation reads none: one that is sent with it is no other work."""
+    if task.kind is TaskKind.PREPARE:
+        return {"model": None, "extras": {}}
+    return {"model": task.model, "extras": dict(task.extras or {})}
 
 
 def _read(task: Task) -> dict[str, Any]:

@@ -65,16 +65,16 @@ class Past:
             HanseError: CONFLICT.
         """
         self._check_revealed(session)
-        before = self.answered
-        if before is None or before.members == session.members:
-            return
-        again = len(before.members & session.members)
-        wanted = len(before.members) - before.threshold + before.colluding + 1
-        if again < wanted:
-            raise _refused(
-                f"members: {again} of the {len(before.members)} with whom this work was masked, at least {wanted} are "
-                "wanted, lest that sum be unmasked beside this one"
-            )
+        self._check_dead(session, len(session.members))
+
+    def check_near(self, session: Session) -> None:
+        """Whether the site may answer in this session, where this is the past of near works alone: what was masked of
+        these is ended by who answers, not by who shares. So many are sure to as unmask the session's sum.
+
+        Raises:
+            HanseError: CONFLICT.
+        """
+        self._check_dead(session, session.threshold)
 
     def check_survivors(self, session: Session, survivors: Members) -> None:
         """Whether the site may help to unmask the sum of these.
@@ -97,6 +97,18 @@ class Past:
         """The past, once the site helped to unmask."""
         changed = self.changed or (self.revealed is not None and self.revealed != survivors)
         return Past(None, survivors, session, changed)
+
+    def _check_dead(self, session: Session, sure: int) -> None:
+        before = self.answered
+        if before is None or before.members == session.members:
+            return
+        again = len(before.members & session.members) - (len(session.members) - sure)
+        wanted = len(before.members) - before.threshold + before.colluding + 1
+        if again < wanted:
+            raise _refused(
+                f"members: {max(again, 0)} of the {len(before.members)} with whom this work was masked, at least "
+                f"{wanted} are wanted, lest that sum be unmasked beside this one"
+            )
 
     def _check_revealed(self, session: Session) -> None:
         last, before = self.revealed, self.within

@@ -7,7 +7,7 @@ said by `hanse_privacy.works.pairwise`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -17,6 +17,7 @@ from hanse_privacy.works.pairwise import Past, Session
 
 _SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
 _OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
+_NEAR = f"{_OF_TAG} AND work != ?"
 _END = (
     "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'' "
     "AND (members != ?4 OR threshold != ?5 OR gap != ?6 OR colluding != ?7))) "
@@ -35,8 +36,17 @@ def past(database: sqlite3.Connection, keys: Sequence[bytes], *, without: bytes 
     for query, key in zip((_OF_WORK, _OF_TAG), keys, strict=False):
         if key:
             found |= {row[0]: row for row in database.execute(query, (key, without))}
+    return _told(found.values())
+
+
+def near_past(database: sqlite3.Connection, work: bytes, tag: bytes) -> Past:
+    """What the site did for other works than this, with answers of a tag."""
+    return _told(database.execute(_NEAR, (tag, b"", work)).fetchall() if tag else ())
+
+
+def _told(rows: Iterable[Any]) -> Past:
     made = Past()
-    for _, row in sorted(found.items()):
+    for row in sorted(rows):
         among = Session(decode_set(row[1]), row[2], row[3], row[4])
         made = made.after_answer(among)
         if row[5] is not None:

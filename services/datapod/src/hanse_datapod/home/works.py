@@ -118,6 +118,7 @@ class Works:
             check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
                 work_sets.past(database, (asked.work, tag), without=asked.key).check(among)
+                work_sets.near_past(database, asked.work, tag).check_near(among)
                 work_sets.end_others(database, asked.work, (tag, among), but=asked.key)
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)

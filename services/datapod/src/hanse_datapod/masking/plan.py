@@ -5,14 +5,17 @@ from __future__ import annotations
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, Task
+from hanse_fabric.messages import Masking, RingPlan, Task, TaskKind
+from hanse_learning.preparation.plan import HISTOGRAM, counted, rings
+from hanse_schemas.prepare import rules_of
 
 
 def check_plan(task: Task, masking: Masking) -> None:
-    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked.
+    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked; and
+    of a preparation one that cuts.
 
     Raises:
-        HanseError: POLICY naming the number and what was expected.
+        HanseError: POLICY naming the number and what was expected; INVALID_INPUT for a preparation without rules.
     """
     from hanse_privacy.ring.plan import check_plan as check_ring
 
@@ -22,6 +25,17 @@ def check_plan(task: Task, masking: Masking) -> None:
         check_ring(masking.ring)
     except HanseError as error:
         raise refused(error.message) from None
+    if task.kind is TaskKind.PREPARE:
+        _check_uncut(task, masking.ring)
+
+
+def _check_uncut(task: Task, plan: RingPlan) -> None:
+    """Counts and limbs fit the rings that honest hubs announce. With others, sums of the same sites that were cut here
+    and there would tell who is beyond which limit."""
+    asked = task.config.get("quantiles")
+    arrays = counted(rules_of(task.config.get("prepare"))).arrays if asked is None else (HISTOGRAM,)
+    if plan.stochastic or plan.largest_weight != 1 or plan.entries != rings(arrays, plan.participants):
+        raise refused("a preparation's sums are neither weighted, cut nor rounded, but other rings are announced")
 
 
 def floor_of(policy: Policy, task: Task) -> int:
