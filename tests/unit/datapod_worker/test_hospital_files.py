@@ -114,9 +114,24 @@ def test_declared_formats_are_the_only_ones(tmp_path: Path) -> None:
         Column(name="seen", kind="date", formats=("%d/%m/%Y", "%m/%d/%Y"))
 
 
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HanseError, match=r"it is not CSV .*UTF-8"):
-        digest(tmp_path, SEMICOLONS.replace("a, b", "Hüfte").encode("cp1252"))
+HIP = TabularSchema(features=(*SCHEMA.features[:2], Column(name="Hüfte", kind="category", values=("a, b", "ß"))),
+                    target="ill", classes=2)  # fmt: skip
+OF_HIPS = SEMICOLONS.replace("ward", "Hüfte").replace(";c;", ";ß;")
+
+
+def test_a_file_in_another_encoding_is_refused_in_words_that_say_how_to_tell(tmp_path: Path) -> None:
+    for encoding in ("cp1252", "utf-16"):
+        with pytest.raises(HanseError, match=r"ward.csv: its text is not utf-8 .*HANSE_TABLE.*{encoding: cp1252}"):
+            digest(tmp_path, OF_HIPS.encode(encoding), HIP)
+    with pytest.raises(HanseError, match="its text is not utf-16"):
+        digest(tmp_path, OF_HIPS.encode("cp1252") + b"\n", HIP, encoding="utf-16")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "iso-8859-15", "utf-16", "mac-roman"])
+def test_a_stated_encoding_gives_the_same_table(tmp_path: Path, encoding: str) -> None:
+    assert digest(tmp_path, OF_HIPS.encode(encoding), HIP, encoding=encoding) == digest(tmp_path, OF_HIPS, HIP)
+    with pytest.raises(HanseError, match=r"HANSE_TABLE: encoding: .*'cp1252'"):
+        TableOptions.of("{encoding: ansi}")
 
 
 @pytest.mark.parametrize("text", ["{separator: '|'}", "[;]", "{separators: ';'}"])

@@ -58,6 +58,18 @@ def test_a_file_with_semicolons_and_decimal_commas_gets_the_same_predictions(run
     pd.testing.assert_frame_equal(pd.read_csv("told.csv"), pd.read_csv("told-de.csv"))
 
 
+def test_a_file_of_another_encoding_is_read_where_it_is_said(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    frame = pd.DataFrame(examples(5, (4,)), columns=list(AGES)).assign(ward="Hüfte")
+    frame.to_csv("rows.csv", index=False, encoding="cp1252")
+    assert run("predict", path, "rows.csv", "told.csv") != 0
+    assert "its text is not utf-8" in " ".join(capsys.readouterr().err.split())
+    assert run("predict", path, "rows.csv", "told.csv", "--encoding", "cp1252") == 0
+    assert set(pd.read_csv("told.csv")["ward"]) == {"Hüfte"}
+
+
 def test_classes_that_have_names_are_told_by_them(run: Run, tmp_path: Path) -> None:
     names = ("well", "stroke", "other")
     named = TABLE.model_copy(update={"labels": tuple(Label(name=name) for name in names)})

@@ -56,6 +56,7 @@ def test_means_that_every_run_has_need_no_counts() -> None:
     ("schema", "changes", "words"),
     [
         (_CLASSES, {"evaluate": {"metrics": ["aurok"]}}, "metrics: 'aurok' is none of Hanse's own: loss, .*auroc"),
+        (_CLASSES, {"evaluate": {"metrics": "auroc"}}, r"evaluate.metrics: a list is needed, .*\(given 'auroc'\)"),
         (_NUMBERS, {"evaluate": {"metrics": ["auroc"]}}, "evaluate.metrics: 'auroc'.*a metric of regression: .*mae"),
         (_CLASSES, {"evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*a metric of classification.*auroc"),
         (_NUMBERS, {"rounds": 3, "stop": {"metric": "auroc", "patience": 1}}, "a metric of regression"),

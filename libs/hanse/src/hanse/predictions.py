@@ -8,18 +8,20 @@ from typing import Any
 
 from hanse.trained import TrainedModel
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.csv_form import Encoding
 from hanse_schemas.csv_frame import read_frame
 
 PREDICTION, PROBABILITY = "prediction", "probability_"
 """Names of the columns that are added; of a class's probability with its label behind it."""
 
 
-def write_predictions(model: TrainedModel, table: Path, output: Path) -> int:
+def write_predictions(model: TrainedModel, table: Path, output: Path, encoding: Encoding = "utf-8") -> int:
     """Write the table with the model's predictions.
 
     Args:
-        table: CSV with a header line, in UTF-8; columns that are no features stay as they are.
-        output: CSV; it is there whole or not at all.
+        table: CSV with a header line; columns that are no features stay as they are.
+        output: CSV in UTF-8; it is there whole or not at all.
+        encoding: of the table.
 
     Returns:
         The number of rows.
@@ -28,13 +30,18 @@ def write_predictions(model: TrainedModel, table: Path, output: Path) -> int:
         HanseError: NOT_FOUND or INVALID_INPUT naming file, column and row.
     """
     try:
-        frame = read_frame(table, model.schema)
+        frame = read_frame(table, model.schema, encoding=encoding)
     except FileNotFoundError:
         raise HanseError(ErrorCode.NOT_FOUND, f"{table}: there is no such file") from None
+    except UnicodeError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{table}: its text is not {encoding}: {error}",
+            hint="say which it is by --encoding: cp1252 is what Windows programs of Western Europe write",
+        ) from None  # fmt: skip
     except ValueError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"{table}: it is not CSV: {error}",
-            hint="a header line; commas, semicolons or tabs between values; UTF-8",
+            hint="a header line; commas, semicolons or tabs between values",
         ) from None  # fmt: skip
     if not model.columns:
         raise invalid(str(table), "a table", "arrays, which this model takes", hint="hanse.load(path).predict(array)")

@@ -13,8 +13,11 @@ from hanse_fabric.errors import ErrorCode, unfit
 
 Separator = Literal["auto", ",", ";", "\t"]
 Decimal = Literal["auto", ".", ","]
-ENCODING = "utf-8-sig"
-"""UTF-8, with the byte order mark that some programs begin it with."""
+Encoding = Literal[
+    "utf-8", "utf-16", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp850", "iso-8859-1", "iso-8859-2",
+    "iso-8859-15", "mac-roman", "shift_jis", "gb18030", "euc-kr",
+]  # fmt: skip
+"""Of text. Nothing in a file shows which of them it is, so none but UTF-8 is taken unsaid."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _LONGEST_HEADER = 1 << 20
@@ -22,7 +25,14 @@ _WITH_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*")
 _BY_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")
 
 
-def separator_of(path: Path, names: Collection[str], given: Separator = "auto") -> str:
+def codec_of(encoding: Encoding) -> str:
+    """What Python calls an encoding; some programs begin UTF-8 with a byte order mark."""
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+def separator_of(
+    path: Path, names: Collection[str], given: Separator = "auto", encoding: Encoding = "utf-8"
+) -> str:  # fmt: skip
     """What stands between the values of a file, by its header line: that which finds most of the declared columns.
 
     Args:
@@ -31,11 +41,11 @@ def separator_of(path: Path, names: Collection[str], given: Separator = "auto") 
 
     Raises:
         HanseError: INVALID_INPUT for a header line that may be read in more than one way.
-        UnicodeDecodeError: where the file is no UTF-8.
+        UnicodeError: where the file is of another encoding.
     """
     if given != "auto":
         return given
-    with path.open(encoding=ENCODING, newline="") as file:
+    with path.open(encoding=codec_of(encoding), newline="") as file:
         header = file.readline(_LONGEST_HEADER).rstrip("\r\n")
     there = [mark for mark in _SEPARATORS if mark in header]
     if len(there) < 2:

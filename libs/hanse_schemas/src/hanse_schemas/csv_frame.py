@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hanse_schemas.csv_form import ENCODING, Decimal, Separator, decimal_of, separator_of, with_point
+from hanse_schemas.csv_form import Decimal, Encoding, Separator, codec_of, decimal_of, separator_of, with_point
 from hanse_schemas.schema import LearnableSchema, TabularSchema
 
 if TYPE_CHECKING:
@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 
 def read_frame(
-    path: Path, schema: LearnableSchema, separator: Separator = "auto", decimal: Decimal = "auto"
-) -> pd.DataFrame:
+    path: Path, schema: LearnableSchema, separator: Separator = "auto", decimal: Decimal = "auto",
+    encoding: Encoding = "utf-8",
+) -> pd.DataFrame:  # fmt: skip
     """A file. Of a declared schema, what is no number is read as the text that it is; numbers have a decimal point.
 
     Raises:
         HanseError: INVALID_INPUT where it may be read in more than one way.
-        ValueError: where it is no CSV in UTF-8 (also as pandas' own errors).
+        UnicodeError: where it is of another encoding.
+        ValueError: where it is no CSV (also as pandas' own errors).
     """
     told = _Told.of(schema)
-    between = separator_of(path, told.names, separator)
-    frame = _read(path, between, dict.fromkeys(told.texts, str))
+    between = separator_of(path, told.names, separator, encoding)
+    frame = _read(path, between, encoding, dict.fromkeys(told.texts, str))
     numbers = [name for name in frame.columns if told.numbers is None or name in told.numbers]
     sign: str = decimal
     if decimal == "auto":
@@ -32,16 +34,18 @@ def read_frame(
         sign = decimal_of((cell for name in odd for cell in frame[name].dropna().astype(str)), path.name)
     if sign == ",":
         # Anew, for a point between thousands was taken for a decimal point.
-        frame = _read(path, between, str)
+        frame = _read(path, between, encoding, str)
         for name in numbers:
             frame[name] = frame[name].map(with_point, na_action="ignore")
     return frame
 
 
-def _read(path: Path, separator: str, types: Any) -> pd.DataFrame:
+def _read(path: Path, separator: str, encoding: Encoding, types: Any) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.read_csv(path, sep=separator, encoding=ENCODING, skip_blank_lines=False, low_memory=False, dtype=types)
+    return pd.read_csv(
+        path, sep=separator, encoding=codec_of(encoding), skip_blank_lines=False, low_memory=False, dtype=types
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class DatapodSettings(ServiceSettings):
     table: str = Field(
         default="",
         description="of CSV and Parquet tables, in YAML: how they are written, where they do not show it, and how many "
-        "bad cells are tolerated: {separator: ';', decimal: ',', tolerance: {cells: 0.02}}",
+        "bad cells are tolerated: {separator: ';', decimal: ',', encoding: cp1252, tolerance: {cells: 0.02}}",
     )
     phenotypes: Path | None = Field(
         default=None, description="file of phenotypes beside genotypes: a header FID IID NAME ..., one line a person"

@@ -12,6 +12,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_table
 from hanse.files import record_path
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.csv_form import Encoding
 
 if TYPE_CHECKING:
     from hanse_schemas.http.models import ModelView
@@ -81,6 +82,7 @@ def predict(
     path: Path,
     table: Annotated[Path, typer.Argument(help="A CSV file whose columns have the features' names.")],
     output: Annotated[Path, typer.Argument(help="CSV file to write: the table, and what the model says of each row.")],
+    encoding: Annotated[Encoding, typer.Option(help="Of the table's text.")] = "utf-8",
     record: Record = None,
     trusted_key: TrustedKey = None,
 ) -> None:
@@ -88,7 +90,7 @@ def predict(
     from hanse.predictions import write_predictions
     from hanse.trained import load
 
-    rows = write_predictions(load(path, record=record, trusted_key=_key_of(trusted_key)), table, output)
+    rows = write_predictions(load(path, record=record, trusted_key=_key_of(trusted_key)), table, output, encoding)
     print(f"{output}: {rows} rows of {table}, with the model's predictions.")
 
 

@@ -108,6 +108,11 @@ class Message(Frozen):
         return schema.startswith(f"{cls.schema_id.rpartition('/')[0]}/") and schema not in cls.understood()
 
 
+_LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
+_LIST_EXPECTED = "a list is needed, as [one, another]"
+"""What people who write YAML and JSON call it."""
+
+
 def explain(error: ValidationError) -> str:
     """A validation error in one line: each field, what was given, what was expected."""
     parts = []
@@ -115,7 +120,8 @@ def explain(error: ValidationError) -> str:
         field = ".".join(str(part) for part in item["loc"]) or "message"
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        parts.append(f"{field}: {item['msg']} (given {shown})")
+        expected = _LIST_EXPECTED if item["type"] in _LISTS else item["msg"]
+        parts.append(f"{field}: {expected} (given {shown})")
     return "; ".join(parts)
 
 

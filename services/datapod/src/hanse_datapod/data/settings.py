@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.text_files import parse_yaml
-from hanse_schemas.csv_form import Decimal, Separator
+from hanse_schemas.csv_form import Decimal, Encoding, Separator
 
 DataKind = Literal["auto", "csv", "parquet", "npz", "images", "plink", "code"]
 PLINK_FILES = (".bed", ".bim", ".fam")
@@ -43,10 +43,12 @@ class TableOptions(Frozen):
     Attributes:
         separator: between values; `auto`: by the header line.
         decimal: the sign in numbers; `auto`: by the numbers.
+        encoding: of the text.
     """
 
     separator: Separator = "auto"
     decimal: Decimal = "auto"
+    encoding: Encoding = "utf-8"
     tolerance: Tolerance = Tolerance()
 
     @classmethod

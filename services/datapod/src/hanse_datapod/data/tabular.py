@@ -117,11 +117,17 @@ def _target(schema: TabularSchema) -> Column:
 def _csv(path: Path, schema: LearnableSchema, options: TableOptions) -> pd.DataFrame:
     """The file. Of a declared schema, what is no number is read as the text that it is."""
     try:
-        return read_frame(path, schema, options.separator, options.decimal)
+        return read_frame(path, schema, options.separator, options.decimal, options.encoding)
+    except UnicodeError as error:
+        raise unfit(
+            f"data file {path.name}: its text is not {options.encoding}", str(error), code=ErrorCode.INVALID_INPUT,
+            hint="say encoding in the site's table options, HANSE_TABLE (--table): {encoding: cp1252} is what Windows "
+            "programs of Western Europe write; or have the program write UTF-8",
+        ) from None  # fmt: skip
     except ValueError as error:
         raise unfit(
             f"data file {path.name}: it is not CSV", str(error), code=ErrorCode.INVALID_INPUT,
-            hint="a header line; commas, semicolons or tabs between values; UTF-8",
+            hint="a header line; commas, semicolons or tabs between values",
         ) from None  # fmt: skip
 
 
