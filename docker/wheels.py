@@ -1,6 +1,7 @@
 """Fetches what an image is made of, outside of any container: wheels of this checkout, of PyPI, and the build's tools.
 
 `python docker/wheels.py CONTEXT IMAGE...` fills CONTEXT/wheels/IMAGE and CONTEXT/tools; needs pip and hatchling.
+`python docker/wheels.py --own FOLDER` builds the wheels of this checkout and fetches nothing: `make wheels`.
 """
 
 from __future__ import annotations
@@ -75,4 +76,7 @@ def main(context: Path, images: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    if sys.argv[1] == "--own":
+        build_own(Path(sys.argv[2]))
+    else:
+        sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
