@@ -116,7 +116,7 @@ async def test_a_hub_that_cannot_start_says_why_and_leaves_nothing_behind(tmp_pa
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with taken:
         port = taken.sockets[0].getsockname()[1]
-        with pytest.raises(HanseError, match="coordinator did not become ready") as caught:
+        with pytest.raises(HanseError, match="another program listens on it") as caught:
             await EmbeddedHub(tmp_path / "hub", http_port=port).__aenter__()
     assert str(port) in caught.value.message
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before

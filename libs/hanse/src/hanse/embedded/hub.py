@@ -26,7 +26,7 @@ from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.subjects import Role
 from hanse_operations.bus.server import ClusterNode, LeafListener, ServerTls
 from hanse_operations.servers.nats import nats_program
-from hanse_operations.servers.program import Program
+from hanse_operations.servers.program import Program, check_free
 from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 from hanse_operations.state.command import prepare
 
@@ -56,7 +56,8 @@ class EmbeddedHub:
         leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
     Raises:
-        HanseError: LOCKED when another hub runs on the folder; UNAVAILABLE with the end of a log when a process does
+        HanseError: LOCKED when another hub runs on the folder; CONFLICT when a port is taken; INVALID_INPUT when the
+            folder is none that can be written to; UNAVAILABLE with the end of a log when a process does
             not become ready.
     """
 
@@ -121,6 +122,7 @@ class EmbeddedHub:
         if self._leaves:
             further += [f"{name}{server}" for name in ("leaf", "monitoring") for server in self._bus_servers]
         ports = self.state.ports(self._http_port, further)
+        await asyncio.to_thread(check_free, ports)
         self.bus_url = self._bus_url(ports)
         if self._leaves:
             self.leaf_urls = [f"nats-leaf://{_HOST}:{ports[f'leaf{server}']}" for server in self._bus_servers]

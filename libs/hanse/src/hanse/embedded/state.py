@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.durable import write_durably
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 PORTS = ("http", "bus", "store")
 
@@ -46,10 +46,9 @@ class StateFolder:
         """Hold the folder; the lock ends with the process, however it ends.
 
         Raises:
-            HanseError: LOCKED when another hub holds it.
+            HanseError: LOCKED when another hub holds it; INVALID_INPUT where nothing can be written.
         """
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = self._lock_file()
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,6 +64,20 @@ class StateFolder:
             yield
         finally:
             os.close(descriptor)
+
+    def _lock_file(self) -> int:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except (FileExistsError, NotADirectoryError):
+            there = next(path for path in (self.root, *self.root.parents) if path.exists())
+            raise invalid("--state", str(self.root), "a folder", hint=f"{there} is a file") from None
+        except OSError as error:
+            said = (error.strerror or str(error)).lower()
+            raise invalid(
+                "--state", str(self.root), f"a folder that this user can write to: {said}",
+                hint="give the hub a folder of its own with --state",
+            ) from None  # fmt: skip
 
     def ports(self, http_port: int | None, further: Sequence[str] = ()) -> dict[str, int]:
         """The hub's ports, and `further` ones by name: chosen free at the first start, remembered for the next ones."""

