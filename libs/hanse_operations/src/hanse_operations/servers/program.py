@@ -72,7 +72,7 @@ def check_free(ports: Mapping[str, int], *, host: str = "127.0.0.1", patience: f
             use, port = taken
             raise HanseError(
                 ErrorCode.CONFLICT, f"port {port} ({use}): another program listens on it",
-                hint="stop that one, or take another port: by --port for the HTTP API, in the state's ports.json for all",
+                hint="stop that one, or take another: by --port for the HTTP API, in the state's ports.json for all",
             )  # fmt: skip
         time.sleep(0.05)
 
