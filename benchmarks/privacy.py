@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import statistics
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from exact_noise import measure_noise
 from oblivious import measure_oblivious
 from pairwise import measure_pairwise
-from rounds import SCHEMA, sized_job, time_rounds, write_site
+from rounds import SCHEMA, cpu_seconds, sized_job, time_rounds, write_site
 
 from hanse.embedded.deployment import Deployment
 from hanse_privacy.masks.stream import BLOCK_BYTES, MaskStream, Purpose
@@ -36,6 +37,7 @@ SITES = 10
 MEGABYTES = 40
 """10 million parameters in float32."""
 REPEATS = 3
+ROUNDS = 4
 
 
 async def cipher(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
@@ -76,46 +78,55 @@ async def masked(folder: Path) -> Figures:
     The ring has 32 bits, as where the job says how many examples a site can have; and 64, as where it does not.
     """
     narrow = {"mode": "compensator", "largest_weight": 1000}
-    plain, medians = await _rounds(folder, {"masked": narrow, "masked64": {"mode": "compensator"}})
-    return {"plain_round_s": plain} | _over_plain(plain, medians)
+    return await _rounds(folder, {"masked": narrow, "masked64": {"mode": "compensator"}})
 
 
 async def shared(folder: Path) -> Figures:
     """The same with masks that three compensators share, of whom two are needed."""
     names = [f"sharing-{number}" for number in (1, 2, 3)]
     several = {"mode": "compensator", "largest_weight": 1000, "compensators": names, "needed": 2}
-    plain, medians = await _rounds(folder, {"masked_k_of_n": several}, sharing=len(names))
-    return _over_plain(plain, medians)
+    return _of_modes(await _rounds(folder, {"masked_k_of_n": several}, sharing=len(names)))
 
 
 async def pairwise(folder: Path) -> Figures:
     """The same in pairwise mode."""
-    plain, medians = await _rounds(folder, {"pairwise": {"mode": "pairwise", "largest_weight": 1000}})
-    return _over_plain(plain, medians)
+    return _of_modes(await _rounds(folder, {"pairwise": {"mode": "pairwise", "largest_weight": 1000}}))
 
 
 async def _rounds(
     folder: Path, modes: dict[str, dict[str, Any]], repeats: int = REPEATS, *, sharing: int = 0
-) -> tuple[float, dict[str, float]]:
-    """Median seconds per round: plain, and by mode. Runs take turns on one deployment."""
+) -> Figures:
+    """Median seconds per round, plain and by mode, and of a core: by all servers and sites, training included. Runs
+    take turns on one deployment."""
     files = write_site(folder / "data")
-    job = sized_job(4, SITES, MEGABYTES)
+    job = sized_job(ROUNDS, SITES, MEGABYTES)
     jobs = {"plain": job} | {name: job | {"secure_aggregation": section} for name, section in modes.items()}
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    cores: dict[str, list[float]] = {name: [] for name in jobs}
+    # Each run begins with another model: sites and compensator refuse a work that they did before under other limits.
+    seeds = itertools.count(1)
     async with Deployment(folder, "bench", {}, SCHEMA, sharing=sharing) as deployment:
         await deployment.add_multiplexed("many", SITES, files)
         for _ in range(repeats):
             for name, body in jobs.items():
-                times = (await time_rounds(deployment, body)).seconds
-                print(name, [round(t, 2) for t in times], file=sys.stderr, flush=True)
+                before = cpu_seconds()
+                times = (await time_rounds(deployment, body | {"seed": next(seeds)})).seconds
+                cores[name].append((cpu_seconds() - before) / ROUNDS)
+                print(name, [round(t, 2) for t in times], round(cores[name][-1], 2), file=sys.stderr, flush=True)
                 seconds[name] += times
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    return round(medians.pop("plain"), 3), medians
+    rounds = {name: statistics.median(times) for name, times in seconds.items()}
+    cpu = {name: statistics.median(times) for name, times in cores.items()}
+    figures: Figures = {}
+    for name in jobs:
+        figures |= {f"{name}_round_s": round(rounds[name], 3), f"{name}_cpu_s": round(cpu[name], 2)}
+    for name in modes:
+        figures[f"{name}_over_plain"] = round(rounds[name] / rounds["plain"], 2)
+        figures[f"{name}_cpu_over_plain"] = round(cpu[name] / cpu["plain"], 2)
+    return figures
 
 
-def _over_plain(plain: float, medians: dict[str, float]) -> Figures:
-    figures: Figures = {f"{name}_round_s": round(median, 3) for name, median in medians.items()}
-    return figures | {f"{name}_over_plain": round(median / plain, 2) for name, median in medians.items()}
+def _of_modes(figures: Figures) -> Figures:
+    return {name: value for name, value in figures.items() if not name.startswith("plain")}
 
 
 async def hundred(folder: Path) -> Figures:
@@ -128,8 +139,8 @@ async def binding(folder: Path) -> Figures:
     """What a site's part in binding requests and remembering works takes of a masked round of 10 million parameters."""
     (folder / "site").mkdir()
     found = await measure_binding(folder / "site")
-    _, medians = await _rounds(folder, {"masked": {"mode": "compensator", "largest_weight": 1000}}, 1)
-    share = found["site_ms"] / 1000 / medians["masked"]
+    rounds = await _rounds(folder, {"masked": {"mode": "compensator", "largest_weight": 1000}}, 1)
+    share = found["site_ms"] / 1000 / rounds["masked_round_s"]
     return {f"binding_{name}": value for name, value in found.items()} | {"binding_share": round(share, 4)}
 
 
