@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from clocks import in_virtual_time
 from hanse_datapod.data.load import SiteData, read_site_tables
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_datapod.rehearsal.site import RehearsedSite
 from hanse_datapod.rehearsal.training import rehearse
 from hanse_fabric.messages import Result, Task, TaskKind
@@ -189,6 +190,54 @@ async def test_a_site_that_must_mask_tells_nothing_fine_unless_its_policy_opens_
     assert 0.7 < record.metrics["auroc"] < 1
     (task, *_) = [task for task in made.published(TASK, Task) if task.run == "run000000002" and _counts(task)]
     assert _counts(task)["bins"] == 32
+
+
+@pytest.mark.parametrize("mode", ["pairwise", None])
+@in_virtual_time
+async def test_a_job_that_says_nothing_is_counted_where_the_policies_allow_it_and_refused_nowhere(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    unsaid = {"evaluate": {"every": 1}}
+    given = ward_job(mode, **unsaid)
+    assert given.evaluate.optional
+    *_, expected = in_memory(wards, tmp_path / "memory", mode=mode, **unsaid)[1]
+    assert set(given.evaluate.named) <= set(expected["metrics"])
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "open", *WARDS, **there) as made:
+            assert (await ended(made, body(mode=mode, **unsaid))).state == "completed"
+            *_, told = [event.data for event in made.events("round-finished")]
+        closed = {"asking": {"protocols": ["moments"]}}
+        async with hub_of(clock, tmp_path / "closed", *WARDS, rules=closed, **there) as made:
+            assert (await ended(made, body(mode=mode, **unsaid))).state == "completed"
+            *_, without = [event.data for event in made.events("round-finished")]
+            asked = {"evaluate": {"metrics": ["auroc"]}}  # as is refused of who asks for it
+            await made.submit("run000000002", **body(mode=mode, **asked))
+            assert "asking.protocols: score_histograms" in (await made.ended("run000000002")).reason
+    assert said(told) == said(expected)
+    for name in given.evaluate.named:
+        assert told["metrics"][name] == expected["metrics"][name]
+        assert name not in without["metrics"]
+    assert without.get("undefined", {}) == {}
+    assert without["metrics"]["accuracy"] == told["metrics"]["accuracy"]
+
+
+@in_virtual_time
+async def test_a_masked_sum_in_which_only_one_site_has_counted_is_not_told(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    kept_back = OutputPolicy(metrics=("loss", "accuracy"))
+    with threadpool_limits(1):
+        for number, silent in enumerate((("north", "south"), ())):
+            async with hub_of(clock, tmp_path / str(number), *WARDS, **there) as made:
+                made.policy = made.policy.model_copy(update={"outputs": kept_back})
+                for name in silent:
+                    await made.restart(name)
+                await completed(made, body(mode="pairwise"))
+                *_, last = [event.data for event in made.events("round-finished")]
+                assert ("auroc" in last["metrics"]) == (not silent)
+                if silent:
+                    assert "fewer than 3 sites have counted" in last["undefined"]["auroc"]
+                    assert "curves" not in last
 
 
 @in_virtual_time

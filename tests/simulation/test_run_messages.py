@@ -51,10 +51,20 @@ def ran(folder: Path, job: dict[str, Any], pool: pd.DataFrame = POOL) -> tuple[l
     return notes, dict(made.metrics)
 
 
-def test_columns_that_nobody_scales_are_warned_of_in_the_run(tmp_path: Path) -> None:
-    notes, _ = ran(tmp_path, JOB | {"prepare": "none", "train": JOB["train"] | {"clip_norm": 1e-6}})
+@pytest.mark.parametrize(
+    ("evaluate", "warning"),
+    [
+        ({}, "auroc has been 0.5000 for 5 rounds: the model ranks no better than chance"),
+        ({"metrics": []}, "matthews has been 0.0000 for 5 rounds: the model predicts one class"),
+    ],
+)
+def test_columns_that_nobody_scales_are_warned_of_in_the_run(
+    tmp_path: Path, evaluate: dict[str, Any], warning: str
+) -> None:
+    slow = JOB["train"] | {"clip_norm": 1e-6}
+    notes, _ = ran(tmp_path, JOB | {"prepare": "none", "train": slow, "evaluate": evaluate})
     assert [number for number, _ in notes] == [5]
-    assert notes[0][1].startswith("matthews has been 0.0000 for 5 rounds: the model predicts one class")
+    assert notes[0][1].startswith(warning)
 
 
 def test_control_the_same_columns_scaled_are_learnt_without_a_word(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ async def test_a_check_tells_what_the_sites_have_said(api: Api, owner: str) -> N
             while api.hub.presence.of("wards", name) is None:  # noqa: ASYNC110 - the watch tells nobody
                 await asyncio.sleep(0)
     checked = await api.ok("POST", "/v1/projects/wards/check", owner, {"job": JOB | RARE})
-    [warning] = [one for one in checked["warnings"] if "asking.protocols" in one]
+    [warning] = [one for one in checked["warnings"] if one.startswith("asking.protocols")]
+    assert [one for one in checked["warnings"] if one.startswith("evaluate.metrics: auroc") and "north" in one]
     assert "by the policy of north, where" in warning
 
 

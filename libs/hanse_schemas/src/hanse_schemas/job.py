@@ -81,27 +81,37 @@ class Evaluation(Frozen):
     Attributes:
         every: after so many rounds, and the last; 0 for never.
         metrics: beside those that every run has (`hanse_schemas.metrics.METRICS`): of all sites' examples together,
-            from what the sites count.
+            from what the sites count. None: not said; a job of a table is given some when it is submitted.
+        optional: whether sites whose policies do not let this be counted take part all the same, and count nothing; so
+            it is of what a job was given.
         bins: of the histograms of scores that AUROC and average precision are made of; None: as many as fit. With
             2, 4, 8, 16 or 32 sites are asked nothing fine, and the values are coarse.
         classes: which the counts are of; 0 for regression. A job need not say it where the project's schema does.
     """
 
     every: int = Field(default=1, ge=0)
-    metrics: tuple[str, ...] = Field(default=(), max_length=32, exclude_if=lambda given: not given)  # since 0.2.0
+    metrics: tuple[str, ...] | None = Field(
+        default=None, max_length=32, exclude_if=lambda given: given is None
+    )  # since 0.2.0
+    optional: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
     bins: int | None = Field(default=None, ge=2, exclude_if=lambda given: given is None)  # since 0.2.0
     classes: int | None = Field(default=None, ge=0, exclude_if=lambda given: given is None)  # since 0.2.0
 
     @model_validator(mode="after")
     def _is_known(self) -> Evaluation:
         every = {**metrics.METRICS, **metrics.COUNTED}
-        if unknown := [name for name in self.metrics if name not in every]:
+        if unknown := [name for name in self.named if name not in every]:
             raise ValueError(f"metrics: {unknown[0]!r} is none of Hanse's own: {', '.join(every)}")
         if self.metrics and self.every == 0:
             raise ValueError("metrics: they are never taken, for every is 0: 1 or more is needed")
         if self.classes == 1:
             raise ValueError("classes: 1 is given, 2 or more are needed, or 0 for regression")
         return self
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The metrics, of a job that was submitted."""
+        return self.metrics or ()
 
 
 class EarlyStop(Frozen):

@@ -14,6 +14,8 @@ Family = Literal["confusion", "scores", "probabilities", "moments"]
 """What sites count together: examples by true and predicted class; by score; by probability; sums of errors."""
 
 _WORST = "_min"
+MOST_CLASSES = 64
+"""Of which sites can count together."""
 FINEST, COARSE = 5888, 32
 """Bins of a histogram of scores: the most, and so few that a bin has many examples."""
 
@@ -98,6 +100,19 @@ def of_task(task: Task) -> tuple[str, ...]:
     every = {name for name, metric in METRICS.items() if task in metric.tasks}
     every |= {name for name, metric in COUNTED.items() if task == metric.task}
     return tuple(name for name in {**METRICS, **COUNTED} if name in every)
+
+
+def by_default(task: Task, classes: int) -> tuple[str, ...]:
+    """What is counted for a job of a table that says nothing about it.
+
+    Args:
+        classes: 0 for regression.
+    """
+    if task == "regression":
+        return ("mae", "rmse", "r2")
+    if classes == 2:
+        return ("auroc", "average_precision", "sensitivity", "specificity", "f1", "brier")
+    return ("auroc", "balanced_accuracy", "f1") if classes <= MOST_CLASSES else ()
 
 
 def counted_for(name: str) -> str | None:

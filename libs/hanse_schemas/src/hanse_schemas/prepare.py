@@ -201,27 +201,45 @@ def completed_job(job: Job, schema: DataSchema | None) -> Job:
     Raises:
         HanseError: INVALID_INPUT naming what does not fit the schema.
     """
-    return _with_preparation(with_counts(job, schema), schema)
+    return with_counts(_with_preparation(job, schema), schema)
 
 
 def with_counts(job: Job, schema: DataSchema | None) -> Job:
     """A job with what its evaluations count: the metric to stop by is among them where it is made of counts, and how
-    many classes there are is told by the schema, else by the model's outputs."""
-    asked = job.evaluate
-    names = asked.metrics
+    many classes there are is told by the schema, else by the model's outputs. One of a table that says nothing is
+    given what people ask for of such a task, as far as the sites' policies allow it."""
+    asked, names = job.evaluate, job.evaluate.named
     if job.stop is not None and (counted := metrics.counted_for(job.stop.metric)) and counted not in names:
         names = (*names, counted)
+    classes, optional = _classes(job, schema), asked.optional
+    if not names and classes is not None and _has_defaults(job, schema):
+        names = metrics.by_default("classification" if classes else "regression", classes)
+        optional = True
     if not metrics.families(names):
         return job
-    classes = asked.classes
+    told = asked.model_copy(update={"metrics": names, "classes": classes, "optional": optional})
+    return job if told == asked else job.model_copy(update={"evaluate": told})
+
+
+def _has_defaults(job: Job, schema: DataSchema | None) -> bool:
+    """Sites of release 0.1.0 can be in no masked sum with counts, but they are in none of a prepared table either."""
+    if not isinstance(schema, TabularSchema) or job.evaluate.metrics is not None or job.evaluate.every == 0:
+        return False
+    if job.code is not None or job.study is not None or job.privacy is not None:
+        return False
+    return job.secure_aggregation is None or isinstance(job.prepare, Prepare)
+
+
+def _classes(job: Job, schema: DataSchema | None) -> int | None:
+    """Of how many classes is counted; 0 for regression, None where nobody says."""
+    classes = job.evaluate.classes
     if classes is None:
         task = getattr(schema, "task", None)
         classes = 0 if task == "regression" else getattr(schema, "classes", None)
         outputs = job.model.get("outputs")
         if classes is None and isinstance(outputs, int) and task is not None:
             classes = max(2, outputs)
-    told = asked.model_copy(update={"metrics": names, "classes": classes})
-    return job if told == asked else job.model_copy(update={"evaluate": told})
+    return classes
 
 
 def _with_preparation(job: Job, schema: DataSchema | None) -> Job:

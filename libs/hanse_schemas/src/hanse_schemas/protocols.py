@@ -78,10 +78,10 @@ def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
 
 
 def asked_by_job(job: Job) -> dict[str, int]:
-    """The protocols that a submitted job needs, as `asked_by`."""
+    """The protocols that a submitted job needs, as `asked_by`; what it would only like to have is not among them."""
     prepare = job.prepare
     asked = asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
-    return asked | asked_by_counts(job.evaluate.metrics, job.evaluate.bins)
+    return asked if job.evaluate.optional else asked | asked_by_counts(job.evaluate.named, job.evaluate.bins)
 
 
 def asked_by_counts(metrics: Iterable[str], bins: int | None) -> dict[str, int]:

@@ -53,14 +53,21 @@ def summarize(answers: Iterable[Answer], *, prefix: str = "") -> RoundMetrics:
     return RoundMetrics(overall, {answer.participant: dict(answer.metrics) for answer in ordered})
 
 
-def with_counted(metrics: RoundMetrics, counts: Counts, answers: Iterable[Answer]) -> RoundMetrics:
+def with_counted(
+    metrics: RoundMetrics, counts: Counts, answers: Iterable[Answer], *, optional: bool = False
+) -> RoundMetrics:
     """Metrics with what plain answers have counted: of all examples together, and of each site's own.
 
     What a site has counted badly counts for nothing, as where it counts nothing.
+
+    Args:
+        optional: whether it is no news that nobody has counted.
     """
     from hanse_learning.pooled.derive import pooled, summed
 
     vectors = {answer.participant: words for answer in answers if (words := _words(answer, counts)) is not None}
+    if optional and not vectors:
+        return metrics
     whole = pooled(counts, summed(vectors, counts.words))
     each = {name: pooled(counts, words).metrics for name, words in vectors.items()}
     least = {
@@ -71,13 +78,27 @@ def with_counted(metrics: RoundMetrics, counts: Counts, answers: Iterable[Answer
     return _joined(replace(metrics, sites=sites), whole, least)
 
 
-def with_sum(metrics: RoundMetrics, counts: Counts, counted: str | None) -> RoundMetrics:
-    """Metrics with what a masked sum of counts says."""
+def with_sum(
+    metrics: RoundMetrics, counts: Counts, counted: str | None, *, least: int = 1, optional: bool = False
+) -> RoundMetrics:
+    """Metrics with what a masked sum of counts says.
+
+    Args:
+        least: of fewer sites nothing is told: those that count nothing are in the sum with zeros.
+        optional: as of `with_counted`.
+    """
     from hanse_fabric.tensors.words import unpack_words
     from hanse_learning.pooled.derive import pooled, summed
 
     vectors = {} if counted is None else {"all": unpack_words(counted, counts.words, field="tally.counted")}
-    return _joined(metrics, pooled(counts, summed(vectors, counts.words)), {})
+    found = pooled(counts, summed(vectors, counts.words))
+    counting = int(found.curves.get("sites", 0))
+    if optional and not counting:
+        return metrics
+    if 0 < counting < least:
+        why = f"fewer than {least} sites have counted, of whom a masked sum is to be"
+        found = replace(found, metrics={}, undefined=dict.fromkeys((*found.metrics, *found.undefined), why), curves={})
+    return _joined(metrics, found, {})
 
 
 def _joined(metrics: RoundMetrics, found: Pooled, least: Mapping[str, float]) -> RoundMetrics:

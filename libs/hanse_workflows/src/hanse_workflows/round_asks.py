@@ -46,6 +46,9 @@ def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
     info, plugins = info_named(job), plugins_of(job)
     counts = counts_of_job(job)
+    counted: dict[str, Any] = {} if counts is None else {"counts": told_of(counts)}
+    if counted and job.evaluate.optional:
+        counted["optional"] = True
     fitted = job.prepare.fitted if isinstance(job.prepare, Prepare) else None
     return {
         **({"info": list(info)} if info else {}),
@@ -54,6 +57,6 @@ def config_of(job: Job) -> dict[str, Any]:
         "model": job.model,
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),
-        "evaluate": {"every": job.evaluate.every} | ({} if counts is None else {"counts": told_of(counts)}),
+        "evaluate": {"every": job.evaluate.every} | counted,
         **({} if job.codec is None else {"codec": job.codec.model_dump(mode="json")}),
     }

@@ -105,11 +105,17 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
         gathered = await gather(run, step, with_noise(run, ask, 1))
         run.forget(() if ask.encoded is None else (ask.encoded,))
         found = replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
-        return found if counts is None else with_counted(found, counts, gathered.answers)
+        if counts is None:
+            return found
+        return with_counted(found, counts, gathered.answers, optional=run.job.evaluate.optional)
     _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
     found = RoundMetrics(overall, traffic=sent)
-    return found if counts is None or summed.tally is None else with_sum(found, counts, summed.tally.counted)
+    if counts is None or summed.tally is None:
+        return found
+    sums = run.job.secure_aggregation
+    least = 1 if sums is None or sums.mode == "ring" else sums.minimum
+    return with_sum(found, counts, summed.tally.counted, least=least, optional=run.job.evaluate.optional)
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:

@@ -105,7 +105,7 @@ def _check_metrics(job: Job, schema: DataSchema | None) -> None:
     """Refuse a metric that evaluations of such data cannot have."""
     known = learnable(schema) if schema is not None else OpenSchema()
     if not isinstance(known, OpenSchema):
-        check_metrics(job.evaluate.metrics, known.task)
+        check_metrics(job.evaluate.named, known.task)
         said = job.evaluate.classes
         if said is not None and known.classes is not None and said != known.classes:
             raise invalid("evaluate.classes", said, f"the schema's {known.classes}")
@@ -116,7 +116,7 @@ def _check_stop(job: Job, schema: DataSchema | None) -> None:
     known = learnable(schema) if schema is not None else OpenSchema()
     if job.stop is None or isinstance(known, OpenSchema):
         return
-    by_site, named = job.secure_aggregation is None, job.evaluate.metrics
+    by_site, named = job.secure_aggregation is None, job.evaluate.named
     names = reported(known.task, by_site=by_site, named=named)
     if job.stop.metric not in names:
         raise invalid(

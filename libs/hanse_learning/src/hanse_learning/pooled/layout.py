@@ -18,11 +18,10 @@ from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
 from hanse_fabric.messages.masking import MOST_COUNTS
 from hanse_schemas.job import Job
-from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, Family, Task, families, of_task
+from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, MOST_CLASSES, Family, Task, families, of_task
 
 MOST_WORDS = MOST_COUNTS
 """Of one evaluation, so that the file of a masked one fits on the bus."""
-MOST_CLASSES = 64
 MOST_EXAMPLES = 1 << 24
 """Of all sites together: a word holds so many of a kind, and sums of 16-bit places or of 32-bit fractions of them."""
 CALIBRATION_BINS = 15
@@ -89,7 +88,7 @@ def counts_of_job(job: Job) -> Counts | None:
         HanseError: INVALID_INPUT where it does not say of how many classes.
     """
     asked = job.evaluate
-    if not families(asked.metrics):
+    if not families(asked.named):
         return None
     if asked.classes is None:
         raise invalid(
@@ -97,8 +96,8 @@ def counts_of_job(job: Job) -> Counts | None:
             "this project's schema does not tell",
         )  # fmt: skip
     task: Task = "classification" if asked.classes else "regression"
-    bins = finest(asked.classes, asked.metrics) if asked.bins is None else asked.bins
-    return Counts(asked.metrics, task, asked.classes, bins)
+    bins = finest(asked.classes, asked.named) if asked.bins is None else asked.bins
+    return Counts(asked.named, task, asked.classes, bins)
 
 
 def check_counts(job: Job) -> None:
@@ -144,6 +143,11 @@ def counts_in(config: Mapping[str, Any]) -> Counts | None:
     if counts.words > MOST_WORDS or (asked.task == "classification") != (asked.classes > 1):
         raise invalid("task.config.evaluate.counts", told, f"at most {MOST_WORDS} words of classes, or of values")
     return counts
+
+
+def is_optional(config: Mapping[str, Any]) -> bool:
+    """Whether a site that may not count what a task's config asks takes part all the same."""
+    return (config.get("evaluate") or {}).get("optional") is True
 
 
 def told_of(counts: Counts) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def few(job: Job, sums: SecureAggregation) -> str | None:
 
 def unsummed(job: Job, sums: SecureAggregation) -> str | None:
     metric = job.stop.metric if job.stop is not None else None
-    summed = {*sums.metrics, *(name for name in job.evaluate.metrics if name in COUNTED)}
+    summed = {*sums.metrics, *(name for name in job.evaluate.named if name in COUNTED)}
     return None if metric is None or metric in summed else f"stop.metric: {metric}"
 
 

@@ -58,7 +58,7 @@ async def check_job(hub: Hub, request: Request) -> Checked:
     body: Question = request.body
     project = await hub.project(request.project)
     job = completed_job(body.job, project.data_schema)
-    warnings = await check_submission(hub, project, job)
+    job, warnings = await check_submission(hub, project, job)
     findings = () if job.study is not None else check_utility(job)
     sites = None
     if body.sites:
@@ -79,7 +79,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     body: Submission = request.body
     project = await hub.project(request.project)
     job = completed_job(body.job, project.data_schema)
-    await check_submission(hub, project, job)
+    job, _ = await check_submission(hub, project, job)
     await hub.quotas.take_run(request.project)
     now, run = hub.clock.now(), new_run_id()
     record = RunRecord(

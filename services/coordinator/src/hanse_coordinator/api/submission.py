@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
@@ -12,8 +12,9 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
 from hanse_learning.preparation.plan import needs_sums
 from hanse_schemas.job import Job
+from hanse_schemas.metrics import COARSE, COUNTED
 from hanse_schemas.prepare import Prepare, features_schema
-from hanse_schemas.protocols import asked_by_job, protocol
+from hanse_schemas.protocols import asked_by_counts, asked_by_job, protocol
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
 
@@ -21,11 +22,12 @@ _NAMED = 10
 """Sites in a warning."""
 
 
-async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
+async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[Job, tuple[str, ...]]:
     """Check a job against its project.
 
     Returns:
-        Warnings: what would keep it waiting now, and what datapods would refuse.
+        The job, which asks what it does not insist on as the sites that are there let it; and warnings: what would
+        keep it waiting now, and what datapods would refuse.
 
     Raises:
         HanseError: INVALID_INPUT naming the field, for an initial model that is none, too; NOT_FOUND for one that was
@@ -46,8 +48,10 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     enrolled = [entry.value.participant for entry in entries if not entry.value.revoked]
     told = {name: seen.presence.protocols for name in enrolled if (seen := hub.presence.of(project.name, name))}
     _refuse_first_release(job, told)
-    return (
-        *warnings, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job), *_waiting(len(enrolled), job)
+    job, coarser = as_sites_allow(job, told)
+    return job, (
+        *warnings, *coarser, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job),
+        *_waiting(len(enrolled), job),
     )  # fmt: skip
 
 
@@ -76,13 +80,45 @@ def closed_protocols(job: Job, told: Mapping[str, Collection[str] | None]) -> tu
     for name in asked_by_job(job):
         closed = sorted(site for site, open_ in told.items() if open_ is not None and name not in open_)
         if closed:
-            sites = ", ".join(closed[:_NAMED]) + (f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else "")
             one = protocol(name)
             warnings.append(
-                f"asking.protocols: {name} ({one.tells}) is closed by the policy of {sites}, where this job will be "
-                f"refused; without it: {one.instead}"
+                f"asking.protocols: {name} ({one.tells}) is closed by the policy of {_some(closed)}, where this job "
+                f"will be refused; without it: {one.instead}"
             )
     return tuple(warnings)
+
+
+def as_sites_allow(job: Job, told: Mapping[str, Collection[str] | None]) -> tuple[Job, tuple[str, ...]]:
+    """A job whose evaluations count, where that is optional, no finer than all sites that have said it let them.
+
+    Args:
+        told: as of `closed_protocols`.
+
+    Returns:
+        The job, and what it does without, in words.
+    """
+    asked = job.evaluate
+    if not asked.optional:
+        return job, ()
+    old = sorted(site for site, open_ in told.items() if open_ is None)
+    if old and job.secure_aggregation is not None:  # they refuse a masked sum that has counts in it
+        named = ", ".join(name for name in asked.named if name in COUNTED)
+        kept = asked.model_copy(update={"metrics": (), "optional": False})
+        why = f"evaluate.metrics: {named} are not counted, for {_some(old)} is of release 0.1.0"
+        return job.model_copy(update={"evaluate": kept}), (why,)
+    fine = asked_by_counts(asked.named, asked.bins)
+    closed = sorted(site for site, open_ in told.items() if open_ is not None and not fine.keys() <= set(open_))
+    if not closed or asked.bins is not None:
+        return job, ()
+    why = (
+        f"evaluate.metrics: auroc and average_precision are of histograms of {COARSE} bins, and up to 0.01 off, for "
+        f"the policy of {_some(closed)} closes {', '.join(fine)} (asking.protocols)"
+    )
+    return job.model_copy(update={"evaluate": asked.model_copy(update={"bins": COARSE})}), (why,)
+
+
+def _some(sites: Sequence[str]) -> str:
+    return ", ".join(sites[:_NAMED]) + (f" and {len(sites) - _NAMED} more" if len(sites) > _NAMED else "")
 
 
 def _refuse_first_release(job: Job, told: Mapping[str, Collection[str] | None]) -> None:
@@ -97,9 +133,8 @@ def _refuse_first_release(job: Job, told: Mapping[str, Collection[str] | None]) 
     prepare = job.prepare
     old = sorted(site for site, open_ in told.items() if open_ is None)
     if old and isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules):
-        named = ", ".join(old[:_NAMED]) + (f" and {len(old) - _NAMED} more" if len(old) > _NAMED else "")
         raise HanseError(
-            ErrorCode.CONFLICT, f"prepare: {named}: the datapod is of release 0.1.0, which prepares no columns",
+            ErrorCode.CONFLICT, f"prepare: {_some(old)}: the datapod is of release 0.1.0, which prepares no columns",
             hint="upgrade it, or write prepare: none where all columns are numbers without a missing cell",
         )  # fmt: skip
 

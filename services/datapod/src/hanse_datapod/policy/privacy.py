@@ -10,7 +10,7 @@ from pydantic import Field
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.names import Slug
-from hanse_learning.pooled.layout import counts_in
+from hanse_learning.pooled.layout import counts_in, is_optional
 
 Placement = Literal["local", "distributed", "central"]
 Uncovered = Literal["evaluation", "examples", "seconds"]
@@ -92,7 +92,8 @@ class PrivacyPolicy(Frozen):
                 hint="the owner sets privacy.metrics, which gives them noise, or evaluate: {every: 0}; or the site's "
                 "administrator opens it for people who are in no guarantee then",
             )  # fmt: skip
-        if task.kind is TaskKind.EVALUATE and self.required and counts_in(task.config) is not None:
+        counted = task.kind is TaskKind.EVALUATE and counts_in(task.config) is not None
+        if counted and self.required and not is_optional(task.config):
             raise forbidden(
                 "privacy.required", "counts of test examples, which have no noise", "jobs without evaluate.metrics",
                 hint="the owner leaves evaluate.metrics out; privacy.metrics gives loss, accuracy and mse noise",

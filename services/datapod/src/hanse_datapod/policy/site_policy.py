@@ -26,7 +26,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
-from hanse_learning.pooled.layout import counts_in
+from hanse_learning.pooled.layout import Counts, counts_in, is_optional
 from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import check_columns, rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
@@ -143,7 +143,9 @@ class Policy(Frozen):
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
             self.check_protocols(asked_by(rules))
-        if task.kind is TaskKind.EVALUATE and (counts := counts_in(task.config)) is not None:
+        if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
+            return
+        if not is_optional(task.config):
             self.check_protocols(asked_by_counts(counts.names, counts.bins))
 
     @property
@@ -209,13 +211,22 @@ class Policy(Frozen):
 
         What is counted for one metric tells all of its kind, so it leaves where the policy opens each that is asked.
         """
-        if not outcome.counted:
+        asked = counts_in(task.config) if outcome.counted else None
+        if asked is None:
             return "", ()
-        asked = counts_in(task.config)
-        named = () if asked is None else tuple(name for name in asked.names if name in COUNTED)
-        allowed = self.outputs.metrics
+        named, allowed = tuple(name for name in asked.names if name in COUNTED), self.outputs.metrics
         held = () if allowed is None else tuple(name for name in named if name not in allowed)
+        if not held and not self._may_count(asked):
+            held = named
         return ("", held) if held else (outcome.counted, ())
+
+    def _may_count(self, counts: Counts) -> bool:
+        """Whether a task that does not insist on its counts has them; one that does was refused before."""
+        try:
+            self.check_protocols(asked_by_counts(counts.names, counts.bins))
+        except HanseError:
+            return False
+        return not self.privacy.required
 
 
 def load_policy(path: Path | None) -> Policy:

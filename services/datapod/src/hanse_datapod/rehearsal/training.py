@@ -96,6 +96,7 @@ def evaluate_file(
     from hanse_datapod.data.load import SiteData, read_test_examples
     from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.rehearsal.site import RehearsedSite
+    from hanse_workflows.round_asks import config_of
 
     known = learnable(schema or OpenSchema())
     job = completed_job(job, schema)
@@ -118,6 +119,7 @@ def evaluate_file(
         "model": job.model,
         "train": {name: value for name, value in job.train.items() if name == "loss"},
         "code": None if job.code is None else job.code.model_dump(mode="json"),
+        "evaluate": config_of(job)["evaluate"],
     }
     trained = _bytes(model, "model")
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
