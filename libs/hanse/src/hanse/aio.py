@@ -310,6 +310,15 @@ class AsyncRun:
         ca, patience = self._transport.ca, self._transport.patience
         return await asyncio.to_thread(save_output, found, Path(path), ca=ca, patience=patience)
 
+    async def export(
+        self, to: str, *, into: str = "", experiment: str = "", model: str = "none", register: str = "",
+        sites: bool = False,
+    ) -> str:  # fmt: skip
+        """Have mlflow, tensorboard or wandb keep the run, once it has ended; see `hanse.exports.export_run`."""
+        from hanse.exports import Wanted, export_run
+
+        return await export_run(self, Wanted(to, into, experiment, model, register, sites))
+
     async def _located(self, name: str) -> OutputLink:
         return await self._transport.send(self._call("GET", one(OutputLink), "outputs", name))
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse.display import Table
 from hanse.history import History, larger_is_better, size_text, sparkline
+from hanse.settings import flat_settings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 if TYPE_CHECKING:
     from hanse.views import RunView
 
 ABSENT = "-"
-_ABOUT = ("name", "tags")
-"""What a job says of itself, which is no setting."""
 
 
 class Comparison:
@@ -45,7 +44,7 @@ class Comparison:
     def differences(self) -> dict[str, tuple[Any, ...]]:
         """The settings that are not the same in all jobs, such as `train.optimizer.lr`, each with its value by run; `-`
         where a job does not have it."""
-        flat = [_flat({key: value for key, value in view.job.items() if key not in _ABOUT}) for view, _ in self.runs]
+        flat = [flat_settings(view.job) for view, _ in self.runs]
         names = dict.fromkeys(name for one in flat for name in one)
         found = {name: tuple(one.get(name, ABSENT) for one in flat) for name in names}
         return {name: values for name, values in sorted(found.items()) if any(each != values[0] for each in values)}
@@ -156,14 +155,6 @@ def _common(histories: Any) -> str:
     some = [history for history in histories if history.metric]
     shared = set.intersection(*(_measured(history) for history in some)) if some else set()
     return next((history.metric for history in some if history.metric in shared), min(shared, default=""))
-
-
-def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """A job's settings by their dotted names; lists are values."""
-    if not isinstance(value, Mapping):
-        return {path: value}
-    under = (_flat(inner, f"{path}.{name}" if path else str(name)) for name, inner in value.items())
-    return {name: found for each in under for name, found in each.items()}
 
 
 def _installed(name: str) -> Any:

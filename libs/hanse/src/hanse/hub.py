@@ -131,6 +131,7 @@ class Run(_Waiting[AsyncRun]):
     pause = _again(AsyncRun.pause)
     resume = _again(AsyncRun.resume)
     cancel = _again(AsyncRun.cancel)
+    export = _waits(AsyncRun.export)
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:
         """The run's events from the beginning (or after a sequence), live, until it has ended."""

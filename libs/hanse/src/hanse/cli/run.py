@@ -193,6 +193,26 @@ def show(
         print(f"\n{view.privacy}")
 
 
+@app.command()
+def export(
+    project: str,
+    run: str,
+    to: Annotated[str, typer.Option(help="mlflow, tensorboard or wandb (an offline run).")],
+    into: Annotated[str, typer.Option(help="MLflow's tracking URI; a folder for the others.")] = "",
+    experiment: Annotated[str, typer.Option(help="MLflow's experiment, or project of wandb; default: PROJECT.")] = "",
+    model: Annotated[str, typer.Option(help="The version that goes along: best, newest or none.")] = "none",
+    register: Annotated[str, typer.Option(help="Its name in MLflow's registry.")] = "",
+    sites: Annotated[bool, typer.Option("--sites", help="Single sites' metrics, too.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Have MLflow, TensorBoard or Weights & Biases keep a run that has ended."""
+    with hub(url, api_key) as connection:
+        found = connection.projects.get(project).get_run(run)
+        said = found.export(to, into=into, experiment=experiment, model=model, register=register, sites=sites)
+    print(f"Run {run} is in {said}")
+
+
 def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None) -> None:
     with hub(url, api_key) as connection:
         steered = connection.projects.get(project).get_run(run)

@@ -1,0 +1,21 @@
+"""A job's settings by their dotted names, as people compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_ABOUT = ("name", "tags")
+"""What a job says of itself, which is no setting."""
+
+
+def flat_settings(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's settings, such as `train.optimizer.lr`; lists are values. Pure."""
+    return _flat({key: value for key, value in job.items() if key not in _ABOUT})
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {path: value}
+    under = (_flat(inner, f"{path}.{name}" if path else str(name)) for name, inner in value.items())
+    return {name: found for each in under for name, found in each.items()}
