@@ -121,7 +121,8 @@ class ArraySchema(Frozen):
     """Arrays `x` (n, *shape) and `y` (n,), as in NPZ files; images are (channels, height, width) or (height, width).
 
     Attributes:
-        unit: array (n,) that says whose an example is, of NPZ files; see `TabularSchema`.
+        unit: says whose an example is: an array (n,) of NPZ files, a column of an image folder's `units.csv`, or the
+            third array of a site's own `load()`; see `TabularSchema`.
     """
 
     kind: Literal["array"] = "array"

@@ -1,7 +1,7 @@
 """Folders of images, one subfolder a class.
 
 Subfolders are named by label (0, 1, ...), or by class: then sorted names give the labels, and every site needs all of
-them, empty ones too, so that labels mean the same everywhere.
+them, empty ones too, so that labels mean the same everywhere. Whose they are says `unit_manifest`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from hanse_datapod.data.check import Raw, mismatch
+from hanse_datapod.data.unit_manifest import whose_images
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
-from hanse_schemas.schema import ArraySchema, LearnableSchema
+from hanse_schemas.schema import ArraySchema, LearnableSchema, unit_of
 
 _ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
 
@@ -23,7 +24,8 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
     """Pixels in [0, 1]: (n, height, width), or (n, 3, height, width) for colour.
 
     Raises:
-        HanseError: INVALID_INPUT for a file that is no image, SCHEMA_MISMATCH for another size, TOO_LARGE.
+        HanseError: INVALID_INPUT for a file that is no image, SCHEMA_MISMATCH for another size, TOO_LARGE; as
+            `whose_images`, where the schema has a unit.
     """
     if not folder.is_dir():
         raise unfit(
@@ -33,6 +35,7 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
     shape = schema.shape if isinstance(schema, ArraySchema) else None
     images: list[NDArray[np.float32]] = []
     found: list[int] = []
+    files: list[str] = []
     total = 0
     for name, label in labels.items():
         for path in sorted((folder / name).iterdir()):
@@ -42,12 +45,15 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
             shape = shape or image.shape
             images.append(image)
             found.append(label)
+            files.append(f"{name}/{path.name}")
             total += image.nbytes
             if total > max_bytes:
                 raise HanseError(ErrorCode.TOO_LARGE, f"data {folder.name}: more than {max_bytes} bytes of pixels")
     if not images:
         raise mismatch(f"data {folder.name}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
-    return Raw(f"data {folder.name}", np.stack(images), np.array(found, dtype=np.int64), "image")
+    unit = unit_of(schema)
+    whose = None if unit is None else whose_images(folder, files, unit, max_bytes)
+    return Raw(f"data {folder.name}", np.stack(images), np.array(found, dtype=np.int64), "image", whose)
 
 
 def _labels(folder: Path, schema: LearnableSchema) -> dict[str, int]:

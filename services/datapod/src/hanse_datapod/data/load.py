@@ -195,20 +195,26 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
     loaded = file.load()
     if not isinstance(loaded, Mapping) or "train" not in loaded or not set(loaded) <= {"train", "test"}:
         raise _loaded(file.path, "", "a mapping with `train` and, if you like, `test`: (x, y) pairs", loaded)
-    parts: list[Examples | None] = []
-    for name in ("train", "test"):
-        pair = loaded.get(name)
-        if pair is None:
-            parts.append(None)
-            continue
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise _loaded(file.path, f"[{name!r}]", "a pair (x, y) of arrays", pair)
-        x, y = (np.asarray(array) for array in pair)
-        parts.append(checked(Raw(f"{file.path.name}: load()[{name!r}]", x, y, "example"), schema))
-    train, test = parts
-    if train is None:
+    if loaded["train"] is None:
         raise _loaded(file.path, "['train']", "a pair (x, y) of arrays", None)
-    return train, test
+    train = checked(_returned(file.path, "train", loaded["train"], schema), schema)
+    if loaded.get("test") is None:
+        return train, None
+    # Whose the test data are does not matter.
+    return train, checked(_returned(file.path, "test", loaded["test"], schema), without_unit(schema))
+
+
+def _returned(path: Path, name: str, given: object, schema: LearnableSchema) -> Raw:
+    """A part of what the site's own code has read: (x, y), and whose each example is where the schema has a unit."""
+    unit = unit_of(schema)
+    expected = "a pair (x, y) of arrays" + ("" if unit is None else f", or (x, y, {unit})")
+    if not (isinstance(given, tuple) and len(given) in ((2,) if unit is None else (2, 3))):
+        raise _loaded(path, f"[{name!r}]", expected, given)
+    arrays = [np.asarray(array) for array in given]
+    whose = arrays[2] if len(arrays) == 3 else None
+    if whose is not None and (whose.dtype.kind not in "iuUSf" or (whose.dtype.kind == "f" and np.isnan(whose).any())):
+        raise _loaded(path, f"[{name!r}][2]", f"{unit} as numbers or texts", whose.dtype)
+    return Raw(f"{path.name}: load()[{name!r}]", arrays[0], arrays[1], "example", whose)
 
 
 def read_npz(path: Path, max_bytes: int, unit: str | None = None) -> Raw:
