@@ -26,6 +26,7 @@ jetstream {
 tls {
   cert_file: "/etc/nats-tls/tls.crt"
   key_file: "/etc/nats-tls/tls.key"
+  timeout: 30  # for the same reason: the server's own 2 s throw away handshakes that it has begun
 }
 {{- end }}
 {{- if gt (int $n.replicas) 1 }}
@@ -64,10 +65,12 @@ leafnodes {
 websocket {
   listen: "0.0.0.0:9222"
   compression: true
+  handshake_timeout: "30s"
   {{- if and $n.websocket.tls .Values.tls.enabled }}
   tls {
     cert_file: "/etc/nats-tls/tls.crt"
     key_file: "/etc/nats-tls/tls.key"
+    timeout: 30
   }
   {{- else }}
   no_tls: true

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import itertools
 import logging
-import random
 import re
 import secrets
 import ssl
@@ -17,48 +16,21 @@ from collections.abc import Callable
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.calls import Calls, forbidden
 from hanse_fabric.bus.cancellation import cancellations, keeps_cancellation
 from hanse_fabric.bus.jwt import read_credentials
+from hanse_fabric.bus.patient_client import PatientClient
+from hanse_fabric.bus.pauses import FIRST_PATIENCE_S
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tls import load_renewed
 
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 15.0
-"""The pause before the second attempt to connect, and before the eighth and later ones. Each is between half of
-that and all of it, at random, so that thousands of sites that lost a server come neither at once nor all the time."""
 _REFUSALS_BELIEVED = 5
 _PATIENCE_S = 16.0
 _LOG = logging.getLogger(__name__)
-
-
-class _Client(Client):
-    """A client whose reading does not end at a subject or header that is no UTF-8: anybody who may publish below a
-    wildcard can send one, and nats-py's reader would be silent from then on. And one that tries again where a TLS
-    handshake hung, as at a server to which thousands come at once."""
-
-    async def _process_connect_init(self) -> None:
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            # nats-py waits for the end of a failed connection, which nobody tells after half a handshake: for ever.
-            transport, self._transport = self._transport, None
-            if transport is not None:
-                transport.close()  # type: ignore[no-untyped-call]
-            raise
-
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Any:
-        whole, answered = (part.decode(errors="replace").encode() for part in (subject, reply))
-        return super()._build_message(sid, whole, answered, data, headers)
-
-    async def _process_headers(self, headers: bytes) -> Any:
-        return await super()._process_headers(headers and headers.decode(errors="replace").encode())
 
 
 class Connection:
@@ -67,7 +39,7 @@ class Connection:
     def __init__(self, url: str, inbox_prefix: str) -> None:
         self.url = url
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(6)}"
-        self.client = _Client()
+        self.client = PatientClient()
         self.calls = Calls(self.client, self.inbox)
         self.generation = 0
         """Rises with each reconnection."""
@@ -78,7 +50,8 @@ class Connection:
         self._up = asyncio.Event()
         self._ended: HanseError | None = None
         self._connected_once = False
-        self._refusals = self._attempts = 0
+        self._refusals = 0
+        self._renewing = False
         self._closing: asyncio.Task[None] | None = None
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._denied_subscriptions: set[str] = set()
@@ -126,10 +99,11 @@ class Connection:
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
                 closed_cb=self._on_closed,
-                reconnect_time_wait=SHORTEST_PAUSE_S,  # type: ignore[arg-type]  # any number of seconds works
+                # nats-py waits only before a server that it tried just now; `_pause` before each.
+                reconnect_time_wait=0.0,  # type: ignore[arg-type]  # any number of seconds works
                 max_reconnect_attempts=-1,
                 ping_interval=20,
-                connect_timeout=5,
+                connect_timeout=FIRST_PATIENCE_S,  # type: ignore[arg-type]
                 **options,
             )
         )
@@ -152,7 +126,8 @@ class Connection:
             connecting.result()
         except (OSError, nats.errors.Error, ssl.SSLError) as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: {error}") from None
-        self._connected_once, self._refusals, self._attempts = True, 0, 0
+        self._connected_once, self._refusals = True, 0
+        self.client.pauses.connected()
         self._up.set()
         try:
             await self.subscribe(f"{self.inbox}.r.*", self.calls.take)
@@ -202,6 +177,7 @@ class Connection:
     async def renew(self, token: str) -> None:
         """Connect again, with another token of the same key: the server ends a connection whose token has expired."""
         self._token = token
+        self._renewing = self.client.is_connected  # who chose the moment need not wait for another
         await self.client.force_reconnect()
 
     async def until_up(self, deadline: float) -> None:
@@ -290,7 +266,6 @@ class Connection:
         _LOG.debug("bus: %s", error)
         if not self._up.is_set():
             load_renewed()  # a server with a renewed certificate may be there, or want one
-            self._lengthen_pause()
         if "permissions violation" in text:
             self._deny(text)
         elif "authentication timeout" in text:
@@ -304,12 +279,13 @@ class Connection:
                 self._refuse(error)
         elif not self._connected_once:
             self._judge_handshake(error)
+        await self._pause()
 
-    def _lengthen_pause(self) -> None:
-        """Exponential, with jitter. The client sleeps by the event loop's clock, which simulations have in hand."""
-        most = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._attempts, 16))
-        self._attempts += 1
-        self.client.options["reconnect_time_wait"] = random.uniform(most / 2, most)  # noqa: S311 - only spreads clients
+    async def _pause(self) -> None:
+        """Before an attempt to connect: the client waits for this callback. By the event loop's clock, which
+        simulations have in hand."""
+        if self._ended is None and not self._up.is_set() and not self.client.is_closed:
+            await asyncio.sleep(self.client.pauses.next())
 
     def _judge_handshake(self, error: Exception) -> None:
         """End an attempt to connect that fails by certificates: trying again changes no trust."""
@@ -366,10 +342,14 @@ class Connection:
             for callback in self.on_disconnect:
                 callback()
         self.calls.lose()
+        renewing, self._renewing = self._renewing, False
+        if not renewing:
+            await self._pause()
 
     async def _on_reconnected(self) -> None:
         _LOG.info("bus: connected to %s again", self.url)
-        self._refusals = self._attempts = 0
+        self._refusals = 0
+        self.client.pauses.connected()
         self.generation += 1
         self._up.set()
         for callback in self.on_reconnect:

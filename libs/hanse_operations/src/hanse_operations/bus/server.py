@@ -119,7 +119,7 @@ def write_server_config(
         store = json.dumps(str(folder / "jetstream"))
         lines.append(f"jetstream {{ store_dir: {store}, max_file_store: {storage} }}")
     if tls is not None:
-        lines.append(_tls(tls))
+        lines.append(_tls(tls, crowd=True))
     if cluster is not None:
         lines.append(_cluster(cluster, host))
     if leaf is not None:
@@ -127,8 +127,9 @@ def write_server_config(
     if monitoring_port is not None:
         lines.append(f"http: {json.dumps(f'{host}:{monitoring_port}')}")
     if websocket_port is not None:
-        inner = _tls(tls) if tls is not None else "no_tls: true"
-        lines.append(f"websocket {{ listen: {json.dumps(f'{host}:{websocket_port}')}\n {inner} }}")
+        inner = _tls(tls, crowd=True) if tls is not None else "no_tls: true"
+        listen = json.dumps(f"{host}:{websocket_port}")
+        lines.append(f'websocket {{ listen: {listen}\n handshake_timeout: "30s"\n {inner} }}')
     path = folder / "nats.conf"
     write_durably(path, "\n".join(lines) + "\n")
     return path
@@ -171,8 +172,12 @@ def _remote(leaf: LeafRemote, creds: Path, account: str) -> str:
     return "{ " + ", ".join(remote) + " }"
 
 
-def _tls(tls: ServerTls) -> str:
+def _tls(tls: ServerTls, *, crowd: bool = False) -> str:
+    """`crowd`: thousands may come at once. The server's own 2 s for a handshake would then throw away most of those
+    that it has begun, and they begin anew."""
     parts = [f"cert_file: {json.dumps(str(tls.cert))}", f"key_file: {json.dumps(str(tls.key))}"]
+    if crowd:
+        parts.append("timeout: 30")
     if tls.ca is not None:
         parts += [f"ca_file: {json.dumps(str(tls.ca))}", "verify: true"]
     return "tls { " + ", ".join(parts) + " }"

@@ -1,0 +1,60 @@
+"""nats-py's client, with what it lacks where others are hostile or many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nats.aio.client import Client
+
+from hanse_fabric.bus.pauses import FIRST_PATIENCE_S, Pauses
+
+
+class PatientClient(Client):
+    """A client whose reading does not end at a subject or header that is no UTF-8: anybody who may publish below a
+    wildcard can send one, and nats-py's reader would be silent from then on. And one that tries again where a TLS
+    handshake hung, as at a server to which thousands come at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses = Pauses()
+
+    async def _connect_to_server(self, server: Any) -> None:
+        if server.uri.scheme == "wss":
+            with self._patiently():  # nats-py itself sets no limit to a WebSocket's handshake
+                async with asyncio.timeout(self.pauses.patience):
+                    await super()._connect_to_server(server)
+        else:
+            self.options["connect_timeout"] = FIRST_PATIENCE_S
+            await super()._connect_to_server(server)
+
+    @contextmanager
+    def _patiently(self) -> Iterator[None]:
+        self.options["connect_timeout"] = self.pauses.patience
+        try:
+            yield
+        except TimeoutError:
+            self.pauses.took_too_long()
+            raise
+
+    async def _process_connect_init(self) -> None:
+        try:
+            with self._patiently():
+                await super()._process_connect_init()
+        except BaseException:
+            # nats-py waits for the end of a failed connection, which nobody tells after half a handshake: for ever.
+            transport, self._transport = self._transport, None
+            if transport is not None:
+                transport.close()  # type: ignore[no-untyped-call]
+            raise
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Any:
+        whole, answered = (part.decode(errors="replace").encode() for part in (subject, reply))
+        return super()._build_message(sid, whole, answered, data, headers)
+
+    async def _process_headers(self, headers: bytes) -> Any:
+        return await super()._process_headers(headers and headers.decode(errors="replace").encode())
