@@ -2,7 +2,9 @@
 
 As the search for quartiles, it finds any cell of a column by its place in the order of all sites' cells: sums of counts
 of how numbers begin tell the next bits of whichever is looked for, so the oldest person's age after eight of them, and
-after enough runs everybody's. And the histogram of the scores of a linear model of one feature is that feature.
+after enough runs everybody's. And the histogram of the scores of a linear model of one feature is that feature; coarse
+ones of many classes are together as fine, and so are the classes themselves; of a bin of one person the mean
+probability is that person's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from adversary import workers
 from adversary.conftest import Attacked
@@ -20,6 +23,7 @@ from adversary.lying_hub import LyingHub, refusals
 from adversary.stage import Array
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.prefixes import MOST, Prefixes
+from hanse_datapod.policy import site_policy
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.questions import Questions
 from hanse_fabric.messages import TaskKind
@@ -27,13 +31,16 @@ from hanse_fabric.subjects import MASKS
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.words import unpack_words
 from hanse_genomics.verbs import Asked
-from hanse_learning.pooled.layout import Counts, told_of
+from hanse_learning.pooled.count import FRACTION_BITS
+from hanse_learning.pooled.layout import CALIBRATION_BINS, Counts, told_of
 from hanse_learning.pooled.scores import LARGEST, SMALLEST
 from hanse_learning.preparation.histograms import keys
 from hanse_learning.preparation.order import KEY_BITS, MOST_PREFIXES, number_of
 from hanse_learning.preparation.plan import HISTOGRAM, rings
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.tally import sum_tallies
+from hanse_schemas.metrics import COARSE, MOST_CLASSES
+from hanse_schemas.protocols import asked_by_counts
 from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
@@ -57,7 +64,9 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
             table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
         return workers.on(DataSettings(train=Path(path), test=Path(path)))
 
-    return lambda **rules: attacked(sites=SITES, worker=worker, schema=SCHEMA, **rules)
+    return lambda classes=2, **rules: attacked(
+        sites=SITES, worker=worker, schema=SCHEMA.model_copy(update={"classes": classes}), **rules
+    )
 
 
 async def counts(hub: LyingHub, number: int, run: int, depth: int, prefixes: list[int]) -> tuple[Array | None, str]:
@@ -185,12 +194,11 @@ async def test_an_honest_search_is_within_the_bound(wards: Any) -> None:
 BINS = 5888
 
 
-async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:
-    """The mean score of each bin that is not empty, of a model whose score is the age; or why there are none."""
-    counts_ = Counts(("auroc",), "classification", 2, bins)
-    plan = hub.plan(metrics=["accuracy"]).model_copy(update={"counts": counts_.words})
-    model = {"output.weight": np.array([[0.0], [1.0]]), "output.bias": np.zeros(2)}
-    config = {"model": {"name": "logistic"}, "train": {}, "evaluate": {"counts": told_of(counts_)}}
+async def counted(hub: LyingHub, asked: Counts, weight: Array, bias: Array) -> tuple[NDArray[np.uint64] | None, str]:
+    """The words that all sites count of a linear model with logits weight * age + bias; or why there are none."""
+    plan = hub.plan(metrics=["accuracy"]).model_copy(update={"counts": asked.words})
+    model = {"output.weight": weight[:, None], "output.bias": bias}
+    config = {"model": {"name": "logistic"}, "train": {}, "evaluate": {"counts": told_of(asked)}}
     results = await hub.ask(
         *(
             hub.task(site, "s0", kind=TaskKind.EVALUATE, plan=plan, model=model, config=config)
@@ -198,7 +206,7 @@ async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:
         )
     )
     if refusals(results):
-        return [], "; ".join(refusals(results).values())
+        return None, "; ".join(refusals(results).values())
     tallies = [await hub.file(result, result.tally) for result in results.values()]
     answer = await hub.ask_masks(results, "s0")
     assert answer.sum is not None, answer.reason
@@ -206,8 +214,16 @@ async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:
     assert MASKS.stream is not None
     masks = await hub.aggregator.last(MASKS.stream, MASKS.of(**tokens, digest=answer.sum.tally.digest))
     assert masks is not None
-    summed = sum_tallies(tallies, plan, [masks.data])
-    words = unpack_words(summed.counted or "", counts_.words, field="counted")[counts_.parts["scores"]]
+    return unpack_words(sum_tallies(tallies, plan, [masks.data]).counted or "", asked.words, field="counted"), ""
+
+
+async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:
+    """The mean score of each bin that is not empty, of a model whose score is the age; or why there are none."""
+    asked = Counts(("auroc",), "classification", 2, bins)
+    told, why = await counted(hub, asked, np.array([0.0, 1.0]), np.zeros(2))
+    if told is None:
+        return [], why
+    words = told[asked.parts["scores"]]
     there = np.flatnonzero(words)
     within = (words[there] & np.uint64((1 << 40) - 1)) / (words[there] >> np.uint64(40)) / 65536
     places = (there % bins + within) / bins
@@ -236,3 +252,72 @@ async def test_an_honest_histogram_that_is_coarse_has_all_people_in_few_bins(war
     async with wards() as hub:
         ages, why = await scores(hub, 32)
         assert 0 < len(ages) <= 4, why
+
+
+async def alone_in_a_bin(hub: LyingHub) -> tuple[list[float], str]:
+    """Ages, of calibration's bins in which there is one person: of a model whose log-odds are linear in the age."""
+    asked, slope, even = Counts(("ece",), "classification", 2), 1.0, max(map(max, AGES)) - 2.0
+    told, why = await counted(hub, asked, np.array([0.0, slope]), np.array([0.0, -slope * even]))
+    if told is None:
+        return [], why
+    people, chances, _ = told[asked.parts["probabilities"]][:-1].astype(np.float64).reshape(3, CALIBRATION_BINS)
+    chance = chances[people == 1] * 2.0**-FRACTION_BITS
+    return sorted(even + np.log(chance / (1 - chance)) / slope), ""
+
+
+async def test_where_calibration_is_closed_nobody_is_alone_in_a_bin(wards: Any) -> None:
+    async with wards() as hub:
+        ages, why = await alone_in_a_bin(hub)
+        assert ages == []
+        assert "asking.protocols: calibration" in why
+
+
+async def test_control_where_the_site_tells_calibration_to_whoever_asks_ages_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
+    async with wards() as hub:
+        ages, why = await alone_in_a_bin(hub)
+        everybody = np.array(sorted(age for site in AGES for age in site))
+        assert len(ages) >= 5, why
+        assert all(np.abs(everybody - age).min() < 1e-3 for age in ages)
+
+
+CENTRES = 20.0 + 0.3125 * np.arange(MOST_CLASSES)
+"""Of the ages, one for each class that a model tells apart."""
+
+
+async def nearest(hub: LyingHub, metric: str) -> tuple[list[int], str]:
+    """How many people's ages are nearest to each centre, by the counts of a model of as many classes; or why not."""
+    asked = Counts((metric,), "classification", MOST_CLASSES, COARSE)
+    told, why = await counted(hub, asked, 4000 * CENTRES, -2000 * CENTRES**2)
+    if told is None:
+        return [], why
+    if metric == "auroc":
+        rows = told[asked.parts["scores"]].reshape(MOST_CLASSES, 2, COARSE) >> np.uint64(40)
+        return rows[:, :, COARSE // 2 :].sum(axis=(1, 2)).astype(int).tolist(), ""
+    return told[asked.parts["confusion"]].reshape(MOST_CLASSES, -1).sum(axis=0).astype(int).tolist(), ""
+
+
+@pytest.mark.parametrize(("metric", "protocol"), [("auroc", "score_histograms"), ("sensitivity", "confusion")])
+async def test_many_classes_are_as_fine_as_many_bins(wards: Any, metric: str, protocol: str) -> None:
+    async with wards(classes=MOST_CLASSES) as hub:
+        people, why = await nearest(hub, metric)
+        assert people == []
+        assert f"asking.protocols: {protocol}" in why
+
+
+@pytest.mark.parametrize("metric", ["auroc", "sensitivity"])
+async def test_control_where_classes_are_not_counted_as_questions_ages_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    def whatever_the_classes(names: Any, bins: int, _classes: int) -> dict[str, int]:
+        return asked_by_counts(names, bins, 2)
+
+    monkeypatch.setattr(site_policy, "asked_by_counts", whatever_the_classes)
+    async with wards(classes=MOST_CLASSES) as hub:
+        people, why = await nearest(hub, metric)
+        ages = np.array([age for site in AGES for age in site])
+        expected = np.bincount(np.abs(ages[:, None] - CENTRES).argmin(axis=1), minlength=MOST_CLASSES)
+        assert people == expected.tolist(), why
+        assert sum(number == 1 for number in people) > 20

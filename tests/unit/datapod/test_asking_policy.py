@@ -51,8 +51,8 @@ def test_a_site_names_the_columns_that_it_may_be_asked_of():
     asking.check_schema(OpenSchema())
 
 
-def counting(metrics, bins):
-    counts = {"names": metrics, "task": "classification", "classes": 2, "bins": bins}
+def counting(metrics, bins, classes=2):
+    counts = {"names": metrics, "task": "classification", "classes": classes, "bins": bins}
     return task(kind=TaskKind.EVALUATE, config={"evaluate": {"every": 1, "counts": counts}})
 
 
@@ -63,7 +63,9 @@ def test_a_site_counts_scores_as_finely_as_its_policy_opens_and_without_noise_on
     assert "score_histograms" in refused(masked.check_asking, counting(["auroc"], 5888), table)
     assert "score_histograms" in refused(masked.check_asking, counting(["auroc"], 31), table)
     masked.check_asking(counting(["auroc", "f1"], 32), table)
-    masked.check_asking(counting(["brier"], 5888), table)
+    assert "asking.protocols: calibration" in refused(masked.check_asking, counting(["brier"], 32), table)
+    many = counting(["auroc"], 32, classes=64)
+    assert "asking.protocols: score_histograms" in refused(masked.check_asking, many, table)
     still = Policy.model_validate({"outputs": {"updates": False}})  # where nothing but metrics may leave
     assert "score_histograms" in refused(still.check_asking, counting(["auroc"], 5888), table)
     for policy in (opened, Policy()):

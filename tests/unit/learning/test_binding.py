@@ -49,6 +49,7 @@ STUDY = TRAIN.model_copy(
     }
 )  # fmt: skip
 EVALUATE = TRAIN.model_copy(update={"kind": TaskKind.EVALUATE})
+SCAFFOLD = {"steps": 2, "algorithm": "scaffold", "optimizer": {"name": "sgd", "lr": 0.1}}
 PRIVACY = PrivacyTerms(
     privacy=Privacy(placement="distributed", mechanism="gaussian", epsilon=1.0), rounds=3, round=1, active=3
 )
@@ -79,11 +80,13 @@ def test_every_field_of_a_task_is_covered_by_a_digest_or_said_to_be_by_none() ->
 
 @pytest.mark.parametrize("field", sorted(FIELDS))
 def test_a_digest_changes_with_the_fields_that_it_covers_and_with_no_other(field: str) -> None:
-    changed = TRAIN.model_copy(update={field: OTHER[field]})
+    scaffold = {"model": {"name": "linear"}, "train": SCAFFOLD}
+    train = TRAIN.model_copy(update={"config": scaffold}) if field == "extras" else TRAIN
+    changed = train.model_copy(update={field: OTHER[field]})
     covered = FIELDS[field]
     in_request = covered in (Covered.WORK, Covered.REQUEST)
-    assert (request_digest(changed) != request_digest(TRAIN)) == in_request
-    assert (work_digest(changed) != work_digest(TRAIN)) == (covered is Covered.WORK)
+    assert (request_digest(changed) != request_digest(train)) == in_request
+    assert (work_digest(changed) != work_digest(train)) == (covered is Covered.WORK)
 
 
 def test_the_digests_have_their_golden_values() -> None:
@@ -93,8 +96,8 @@ def test_the_digests_have_their_golden_values() -> None:
         == "b41d01c35a240386e146d6478bffe2a1663e69809e0d84293c7ec3f9a914c18f"
     )
     assert [work_digest(task).hex() for task in (TRAIN, EVALUATE, STUDY)] == [
-        "9ef999e4209097ab27946b8916fafdcb76346fcc2896d6622dfefca3314fb2c8",
-        "bc9b49eab4379094df44322c62bf09a13078a2289d03b30608a9044291dae631",
+        "1bd80dc1b283287ba472f87c0a8fe05549eeb6042809805ca4a84f56a847eab6",
+        "2fe6c469bc95eefd9623e383de4fc7b6ba2f1906c9da020afe1c704b381271a7",
         "d7191a9500d256ac98e40adcf844c0657e46db1d6fa4f6a256c142581c87a72f",
     ]
 
@@ -184,6 +187,7 @@ def test_what_stands_deeper_in_a_task_is_in_its_request_and_not_in_its_work(path
         {"evaluate": {"every": 5}},
         {"info": ["steps"]},
         {"something": "that no trainer reads"},
+        {"plugins": {"algorithm own": "a" * 64}},
     ],
 )
 def test_a_setting_that_nobody_reads_or_a_default_that_is_written_out_is_the_same_work(config: dict[str, Any]) -> None:
@@ -199,7 +203,6 @@ def test_a_setting_that_nobody_reads_or_a_default_that_is_written_out_is_the_sam
         {"train": {"epochs": 2, "algorithm": {"name": "fedprox"}}},
         {"train": {"epochs": 2, "optimizer": {"name": "adam", "lr": 0.05}}},
         {"model": {"name": "linear", "outputs": 2}},
-        {"plugins": {"algorithm own": "a" * 64}},
         {"code": {"name": "own", "digest": "a" * 64}},
     ],
 )
@@ -232,6 +235,44 @@ def test_how_a_model_is_trained_is_no_part_of_evaluating_it_unless_the_site_adap
     assert evaluated({"epochs": 2}) == evaluated({"epochs": 3})
     assert evaluated({"epochs": 2}) != evaluated({"epochs": 2, "loss": "mse"})
     assert evaluated({"algorithm": {"name": "ditto"}}) != evaluated({"algorithm": {"name": "ditto", "pull": 0.2}})
+
+
+def test_a_default_of_a_preparation_that_is_written_out_is_the_same_work() -> None:
+    def prepared(**column: Any) -> bytes:
+        columns = {"columns": [{"kind": "number", "name": "age", "centre": 50.0, **column}]}
+        return work_digest(EVALUATE.model_copy(update={"config": EVALUATE.config | {"preparation": columns}}))
+
+    assert prepared(scale=1, log=False) == prepared()
+    assert len({prepared(), prepared(log=True), work_digest(EVALUATE)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "train"),
+    [(TaskKind.EVALUATE, {}), (TaskKind.EVALUATE, SCAFFOLD), (TaskKind.EVALUATE, {"algorithm": "ditto"}),
+     (TaskKind.TRAIN, {}), (TaskKind.TRAIN, {"algorithm": "fedtan", "optimizer": {"name": "sgd"}})],
+)  # fmt: skip
+def test_an_object_that_is_sent_with_a_task_which_does_not_read_it_is_the_same_work(
+    kind: TaskKind, train: dict[str, Any]
+) -> None:
+    task = TRAIN.model_copy(
+        update={"kind": kind, "extras": None, "config": {"model": {"name": "linear"}, "train": train}}
+    )
+    for extras in ({"control": MODEL}, {"other": MODEL}):
+        other = task.model_copy(update={"extras": extras})
+        assert request_digest(other) != request_digest(task)
+        assert work_digest(other) == work_digest(task)
+
+
+def test_site_code_may_read_whatever_it_is_given() -> None:
+    own = EVALUATE.model_copy(update={"config": {"code": {"name": "own", "digest": "a" * 64}}})
+    assert work_digest(own.model_copy(update={"extras": {"other": MODEL}})) != work_digest(own)
+
+
+def test_how_a_model_is_trained_only_is_the_same_evaluation() -> None:
+    asked = [
+        EVALUATE.model_copy(update={"config": {"model": {"name": "mlp", "dropout": dropout}}}) for dropout in (0.0, 0.5)
+    ]
+    assert work_digest(asked[0]) == work_digest(asked[1])
 
 
 def test_how_a_study_is_cut_and_what_its_owner_knows_of_it_is_the_same_work() -> None:
@@ -315,11 +356,10 @@ def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_th
 
 @pytest.mark.parametrize("task", [TRAIN, EVALUATE])
 def test_what_raw_columns_become_is_part_of_the_work(task: Task) -> None:
+    columns = ({"kind": "number", "name": "age", "centre": centre} for centre in (0.0, 1.0))
     prepared = [
-        task.model_copy(
-            update={"config": task.config | {"preparation": {"version": 1, "columns": [{"centre": centre}]}}}
-        )
-        for centre in (0.0, 1.0)
+        task.model_copy(update={"config": task.config | {"preparation": {"version": 1, "columns": [column]}}})
+        for column in columns
     ]
     assert len({work_digest(each) for each in (task, *prepared)}) == 3
 

@@ -16,7 +16,7 @@ from hanse_learning.pooled.layout import Counts, counts_in, counts_of_job, told_
 from hanse_schemas.job import EarlyStop, Job, check_job
 from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import completed_job
-from hanse_schemas.protocols import asked_by_job
+from hanse_schemas.protocols import asked_by_counts, asked_by_job
 from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
 from hanse_workflows.metrics import EarlyStopping, Verdict, summarize, with_counted
 from hanse_workflows.outcomes import Answer
@@ -91,7 +91,22 @@ def test_fine_histograms_are_asked_for_by_name_and_coarse_ones_are_not() -> None
         assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": bins}))
     for bins in (3, 31, 33, 64):  # beside those of 32 they would tell where in a bin somebody is
         assert asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": bins}))["score_histograms"] == bins
-    assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["f1", "brier"]}))
+    assert set(asked_by_job(submitted(evaluate={"metrics": ["f1"]}))) == {"moments"}
+
+
+@pytest.mark.parametrize(("classes", "bins", "fine"), [(2, 32, False), (3, 8, False), (3, 16, True), (4, 8, False),
+                                                       (16, 2, False), (17, 2, True), (64, 32, True)])  # fmt: skip
+def test_histograms_are_coarse_where_all_classes_together_have_few_bins(classes: int, bins: int, fine: bool) -> None:
+    asked = {"score_histograms": bins * classes} if fine else {}
+    assert asked_by_counts(["auroc"], bins, classes) == asked
+
+
+def test_calibration_and_the_confusion_of_very_many_classes_are_asked_for_by_name() -> None:
+    for metric in ("ece", "brier"):
+        assert asked_by_job(submitted(evaluate={"metrics": [metric]}))["calibration"] == 46
+    assert asked_by_counts(["f1"], None, 32) == {}
+    assert asked_by_counts(["f1"], None, 33) == {"confusion": 33}
+    assert asked_by_counts(["mae", "accuracy", "loss"], None, 0) == {}
 
 
 def test_a_task_says_what_is_counted_and_what_it_cannot_ask_for_is_refused_at_the_site() -> None:

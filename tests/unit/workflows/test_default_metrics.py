@@ -11,6 +11,7 @@ from hanse_learning.pooled.layout import counts_of_job, is_optional
 from hanse_schemas.job import Job, check_job
 from hanse_schemas.metrics import COUNTED, by_default
 from hanse_schemas.prepare import completed_job
+from hanse_schemas.protocols import asked_by_counts
 from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
 from hanse_workflows.round_asks import config_of
 from hanse_workflows.submission import check_submitted
@@ -21,7 +22,7 @@ MASKED = {"secure_aggregation": {"mode": "pairwise"}, "participants": {"minimum"
 PRIVATE: dict[str, Any] = {
     "prepare": "none", "privacy": {"mechanism": "dp_sgd", "placement": "local", "noise_multiplier": 1.0}
 }  # fmt: skip
-OPEN, CLOSED = ("moments", "score_histograms"), ("moments",)
+OPEN, CLOSED = ("moments", "score_histograms", "calibration", "confusion"), ("moments",)
 
 
 def submitted(schema: DataSchema = TABLE, **changes: Any) -> Job:
@@ -77,13 +78,24 @@ def test_where_a_site_has_closed_fine_histograms_they_are_coarse_and_a_check_say
     job = submitted()
     assert as_sites_allow(job, {"north": OPEN, "old": None}) == (job, ())
     coarse, [why] = as_sites_allow(job, {"north": OPEN, "south": CLOSED})
-    assert coarse.evaluate == job.evaluate.model_copy(update={"bins": 32})
-    assert "up to 0.01 off, for the policy of south closes score_histograms" in why
+    without = tuple(name for name in job.evaluate.named if name != "brier")
+    assert coarse.evaluate == job.evaluate.model_copy(update={"metrics": without, "bins": 32})
+    assert "up to 0.01 off, and not counted: brier, for the policy of south closes calibration, score_histograms" in why
     assert closed_protocols(coarse, {"south": CLOSED}) == ()
     check_submitted(coarse, schema=TABLE)
     named = submitted(evaluate={"metrics": ["auroc"]})  # the control: its owner decides
     assert as_sites_allow(named, {"south": CLOSED}) == (named, ())
     assert len(closed_protocols(named, {"south": CLOSED})) == 1
+
+
+@pytest.mark.parametrize(("classes", "names", "bins"), [(3, ("auroc", "balanced_accuracy", "f1"), 8), (40, (), None),
+                                                        (17, ("balanced_accuracy", "f1"), None)])  # fmt: skip
+def test_of_many_classes_sites_are_asked_for_what_is_coarse_of_all_together(
+    classes: int, names: tuple[str, ...], bins: int | None
+) -> None:
+    job, [_] = as_sites_allow(submitted(TABLE.model_copy(update={"classes": classes})), {"south": CLOSED})
+    assert (job.evaluate.named, job.evaluate.bins) == (names, bins)
+    assert asked_by_counts(job.evaluate.named, job.evaluate.bins, classes) == {}
 
 
 def test_sites_of_the_first_release_are_asked_for_no_masked_counts() -> None:

@@ -37,6 +37,7 @@ from hanse_fabric.names import derive_seed
 from hanse_learning.config import FedTanConfig, TrainConfig, check_model, check_train
 from hanse_privacy.ring.plan import whole_numbers
 from hanse_schemas.job import Job
+from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.resources import FIELD
 from hanse_schemas.study import Study
@@ -182,10 +183,15 @@ def _digest(domain: bytes, value: Any) -> bytes:
 
 
 def _objects(task: Task) -> dict[str, Any]:
-    """The objects that the task's kind reads. A preparation reads none: one that is sent with it is no other work."""
+    """The objects that the task's kind reads. One that is sent beside these makes no other work."""
+    extras = dict(task.extras or {})
     if task.kind is TaskKind.PREPARE:
         return {"model": None, "extras": {}}
-    return {"model": task.model, "extras": dict(task.extras or {})}
+    if task.kind is TaskKind.STUDY or task.config.get("code"):  # which may read whatever it is given
+        return {"model": task.model, "extras": extras}
+    algorithm = check_train(task.config.get("train") or {}).algorithm
+    reads = algorithm.extras if task.kind is TaskKind.TRAIN or algorithm.personal() else ()
+    return {"model": task.model, "extras": {name: ref for name, ref in extras.items() if name in reads}}
 
 
 def _read(task: Task) -> dict[str, Any]:
@@ -206,13 +212,23 @@ def _read(task: Task) -> dict[str, Any]:
         train = {name: value for name, value in dict(config.get("train") or {}).items() if name != FIELD}
         return {name: value for name, value in config.items() if name != "info"} | {"train": train}
     model, trained = check_model(config.get("model") or {}), check_train(config.get("train") or {})
-    read = {"model": _said(model), "train": _said(trained), "plugins": config.get("plugins")}
+    # Not which plug-ins the hub says it has, for the site runs its own; the name stays lest older works were others.
+    read = {"model": _said(model), "train": _said(trained), "plugins": None}
     if config.get("preparation") is not None:
-        read["preparation"] = config["preparation"]
+        read["preparation"] = _preparation(config["preparation"])
     if task.kind is TaskKind.EVALUATE and not trained.algorithm.personal():
         # An evaluation reads of the loss what kind of outputs it is for: another gamma is no other work.
         read["train"] = {"loss": _EVALUATED_AS.get(trained.loss_name or "", trained.loss_name)}
+        read["model"].pop("dropout", None)
     return read
+
+
+def _preparation(given: Any) -> Any:
+    """As an honest hub writes it, all defaults in it."""
+    try:
+        return Preparation.model_validate(given).model_dump(mode="json")
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}") from None
 
 
 def _said(value: Any) -> Any:

@@ -17,7 +17,7 @@ _WORST = "_min"
 MOST_CLASSES = 64
 """Of which sites can count together."""
 FINEST, COARSE = 5888, 32
-"""Bins of a histogram of scores: the most, and so few that a bin has many examples."""
+"""Bins of the histograms of scores of all classes together: the most, and so few that no policy needs to open them."""
 
 
 @dataclass(frozen=True, slots=True)

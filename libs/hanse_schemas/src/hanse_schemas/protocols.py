@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator
 
 from hanse_fabric.errors import invalid
-from hanse_schemas.metrics import COARSE, FINEST, families
+from hanse_fabric.messages.masking import MOST_COUNTS
+from hanse_schemas.metrics import COARSE, FINEST, MOST_CLASSES, families
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, Rule
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Protocol:
 
     Attributes:
         tells: of which numbers, in words.
-        most: so many of them of one column (or score); more are refused wherever it is open, too.
+        most: so many of them of one column, or of one evaluation; more are refused wherever it is open, too.
         coarse: whether it is open where the policy is cautious and says nothing.
         instead: what a job says that is to do without it.
     """
@@ -52,9 +53,18 @@ PROTOCOLS: Mapping[str, Protocol] = {
         "hashed needs no values",
     ),
     "score_histograms": Protocol(
-        "test examples of each class by where the model's score is", FINEST, coarse=False,
-        instead=f"evaluate.bins: {COARSE} makes auroc and average_precision of histograms so coarse that a bin "
-        "has many examples, and the other metrics need no score",
+        "test examples of each class by where the model's score is", MOST_COUNTS // 2, coarse=False,
+        instead=f"evaluate.bins: {COARSE} of two classes, and of more a power of two that times the classes is at most "
+        f"{COARSE}, makes auroc and average_precision of coarse histograms, and the other metrics need no score",
+    ),
+    "calibration": Protocol(
+        "test examples, their mean probability and how many are so, by 15 bins of the model's probability", 46,
+        coarse=False, instead="evaluate.metrics without brier and ece; loss is measured without bins",
+    ),
+    "confusion": Protocol(
+        "test examples of each class by the class that is predicted, of many classes", MOST_CLASSES, coarse=False,
+        instead="evaluate.metrics without those that are made of the confusion matrix, which needs no protocol where "
+        f"there are {COARSE} classes or fewer; accuracy needs none",
     ),
     "quantiles": Protocol(
         "quartiles, exactly: how many cells begin with which bits, in 8 or 16 steps", 12288, coarse=False,
@@ -81,18 +91,36 @@ def asked_by_job(job: Job) -> dict[str, int]:
     """The protocols that a submitted job needs, as `asked_by`; what it would only like to have is not among them."""
     prepare = job.prepare
     asked = asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
-    return asked if job.evaluate.optional else asked | asked_by_counts(job.evaluate.named, job.evaluate.bins)
+    counts = job.evaluate
+    return asked if counts.optional else asked | asked_by_counts(counts.named, counts.bins, counts.classes)
 
 
-def asked_by_counts(metrics: Iterable[str], bins: int | None) -> dict[str, int]:
-    """The protocols that an evaluation needs, as `asked_by`; None bins: as many as fit.
+def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | None) -> dict[str, int]:
+    """The protocols that an evaluation needs, as `asked_by`.
 
-    Coarse are the powers of two up to COARSE, whose bins lie within each other: those of 31 and of 32 together would be
-    finer than either.
+    Coarse are histograms with a power of two of bins, which lie within each other (those of 31 and of 32 together would
+    be finer than either), and at most COARSE of all classes together: each class has a score of its own, and a model
+    may be made such that the bins of one go on where those of another end. So may the classes that it predicts.
+
+    Args:
+        bins: of each histogram; None: as many as fit.
+        classes: None: not known, as of two.
     """
-    coarse = bins is not None and bins <= COARSE and bins & (bins - 1) == 0
-    fine = "scores" in families(metrics) and not coarse
-    return {"score_histograms": bins or FINEST} if fine else {}
+    needed, asked, classes = families(metrics), dict[str, int](), classes or 2
+    if "scores" in needed:
+        questions = FINEST if bins is None else bins * (classes if classes > 2 else 1)
+        if bins is None or questions > COARSE or bins & (bins - 1):
+            asked["score_histograms"] = questions
+    if "probabilities" in needed:
+        asked["calibration"] = PROTOCOLS["calibration"].most
+    if "confusion" in needed and classes > COARSE:
+        asked["confusion"] = classes
+    return asked
+
+
+def coarse_bins(classes: int | None) -> int | None:
+    """The most bins of each histogram that are coarse, of so many classes; None: there are none."""
+    return next((bins for bins in (32, 16, 8, 4, 2) if not asked_by_counts(("auroc",), bins, classes)), None)
 
 
 def protocol(name: str) -> Protocol:

@@ -12,9 +12,9 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
 from hanse_learning.preparation.plan import needs_sums
 from hanse_schemas.job import Job
-from hanse_schemas.metrics import COARSE, COUNTED
+from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import Prepare, features_schema
-from hanse_schemas.protocols import asked_by_counts, asked_by_job, protocol
+from hanse_schemas.protocols import asked_by_counts, asked_by_job, coarse_bins, protocol
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
 
@@ -106,15 +106,23 @@ def as_sites_allow(job: Job, told: Mapping[str, Collection[str] | None]) -> tupl
         kept = asked.model_copy(update={"metrics": (), "optional": False})
         why = f"evaluate.metrics: {named} are not counted, for {_some(old)} is of release 0.1.0"
         return job.model_copy(update={"evaluate": kept}), (why,)
-    fine = asked_by_counts(asked.named, asked.bins)
-    closed = sorted(site for site, open_ in told.items() if open_ is not None and not fine.keys() <= set(open_))
-    if not closed or asked.bins is not None:
+    fine = asked_by_counts(asked.named, asked.bins, asked.classes)
+    open_at = {site: set(open_) for site, open_ in told.items() if open_ is not None}
+    sites = sorted(site for site, open_ in open_at.items() if not fine.keys() <= open_)
+    if not sites:
         return job, ()
-    why = (
-        f"evaluate.metrics: auroc and average_precision are of histograms of {COARSE} bins, and up to 0.01 off, for "
-        f"the policy of {_some(closed)} closes {', '.join(fine)} (asking.protocols)"
-    )
-    return job.model_copy(update={"evaluate": asked.model_copy(update={"bins": COARSE})}), (why,)
+    closed = {name for name in fine for open_ in open_at.values() if name not in open_}
+    bins = coarse_bins(asked.classes) if "score_histograms" in closed and asked.bins is None else asked.bins
+    names = tuple(name for name in asked.named if not closed & asked_by_counts((name,), bins, asked.classes).keys())
+    lost = [name for name in asked.named if name not in names]
+    without: list[str] = []
+    if bins != asked.bins and set(names) & {"auroc", "average_precision"}:
+        without.append(f"auroc and average_precision are of histograms of {bins} bins, and up to 0.01 off")
+    if lost:
+        without.append(f"not counted: {', '.join(lost)}")
+    kept = asked.model_copy(update={"metrics": names, "bins": bins})
+    because = f"for the policy of {_some(sites)} closes {', '.join(sorted(closed))} (asking.protocols)"
+    return job.model_copy(update={"evaluate": kept}), (f"evaluate.metrics: {', and '.join(without)}, {because}",)
 
 
 def _some(sites: Sequence[str]) -> str:

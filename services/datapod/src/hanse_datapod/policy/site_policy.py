@@ -146,7 +146,7 @@ class Policy(Frozen):
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
         if not is_optional(task.config):
-            self.check_protocols(asked_by_counts(counts.names, counts.bins))
+            self.check_protocols(asked_by_counts(counts.names, counts.bins, counts.classes))
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class Policy(Frozen):
     def _may_count(self, counts: Counts) -> bool:
         """Whether a task that does not insist on its counts has them; one that does was refused before."""
         try:
-            self.check_protocols(asked_by_counts(counts.names, counts.bins))
+            self.check_protocols(asked_by_counts(counts.names, counts.bins, counts.classes))
         except HanseError:
             return False
         return not self.privacy.required

@@ -1,0 +1,114 @@
+"""A hub that has the counts of an evaluation twice: with something beside the model that no site reads, as if that made
+another work, and the second time without one site. The difference is that one's counts: of its people, by their scores.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from adversary import workers
+from adversary.conftest import Attacked
+from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
+from adversary.works import without
+from hanse_datapod.data.settings import DataSettings
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.subjects import MASKS
+from hanse_fabric.tensors.words import unpack_words
+from hanse_learning import binding
+from hanse_learning.pooled.layout import Counts, told_of
+from hanse_privacy.ring.tally import sum_tallies
+from hanse_schemas.schema import Column, TabularSchema
+
+SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
+ROWS = (12, 14, 15, 23)
+TARGET = "site-3"
+AGES = [[20.0 + 1.5 * at + 0.25 * site for at in range(rows)] for site, rows in enumerate(ROWS)]
+COUNTS = Counts(("sensitivity",), "classification", 2)
+OLD = 40.0
+"""The model predicts death of whoever is older."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "an object": {"extras": {"control": model_ref(MODEL)}},
+    "a plug-in": {"config": {"plugins": {"strategy own": "a" * 64}}},
+}
+
+
+@pytest.fixture
+def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """`attacked` on sites with tables of ages, of whom every second has died."""
+    folder = tmp_path_factory.mktemp("wards")
+
+    def worker(index: int) -> Any:
+        path = folder / f"{index}.csv"
+        with path.open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["age", "died"])
+            table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
+        return workers.on(DataSettings(train=Path(path), test=Path(path)))
+
+    return lambda **rules: attacked(sites=len(ROWS), worker=worker, schema=SCHEMA, **rules)
+
+
+async def summed(
+    hub: LyingHub, names: list[str], number: int, *, old: float = OLD, config: Any = None, **fields: Any
+) -> tuple[NDArray[np.int64] | None, str]:
+    """(classes, classes) people of these sites by what became of them and what the model predicts; or why there are
+    none."""
+    plan = hub.plan(metrics=["accuracy"]).model_copy(update={"counts": COUNTS.words})
+    session, run = f"s{number}", f"run{number:09}"
+    model = {"output.weight": np.array([[0.0], [1.0]]), "output.bias": np.array([0.0, -old])}
+    asked = {"model": {"name": "logistic"}, "train": {}, "evaluate": {"counts": told_of(COUNTS)}} | (config or {})
+    results = await hub.ask(
+        *(
+            hub.task(name, session, kind=TaskKind.EVALUATE, plan=plan, model=model, config=asked, run=run, **fields)
+            for name in names
+        )
+    )
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    tallies = [await hub.file(result, result.tally) for result in results.values()]
+    answer = await hub.ask_masks(results, session, run=run)
+    if answer.sum is None:
+        return None, answer.reason
+    tokens = {"project": answer.project, "run": answer.run, "session": answer.session}
+    assert MASKS.stream is not None
+    masks = await hub.aggregator.last(MASKS.stream, MASKS.of(**tokens, digest=answer.sum.tally.digest))
+    assert masks is not None
+    words = unpack_words(sum_tallies(tallies, plan, [masks.data]).counted or "", COUNTS.words, field="counted")
+    return words[COUNTS.parts["confusion"]].astype(np.int64).reshape(2, 2), ""
+
+
+async def one_sites_counts(hub: LyingHub, **beside: Any) -> tuple[list[list[int]] | None, str]:
+    """The target's people, as the hub reads them; or why it does not."""
+    whole, why = await summed(hub, hub.stage.names, 1)
+    assert whole is not None, why
+    rest, why = await summed(hub, without(hub, TARGET), 2, **beside)
+    return (None, why) if rest is None else ((whole - rest).tolist(), "")
+
+
+def targets() -> list[list[int]]:
+    people = [(at % 2, int(age > OLD)) for at, age in enumerate(AGES[3])]
+    return [[people.count((died, said)) for said in (0, 1)] for died in (0, 1)]
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+async def test_an_evaluation_is_no_other_work_by_what_no_site_reads(wards: Any, beside: str) -> None:
+    async with wards() as hub:
+        read, why = await one_sites_counts(hub, **BESIDE[beside])
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+async def test_control_where_what_nobody_reads_makes_another_work_one_sites_counts_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    monkeypatch.setattr(binding, "_objects", lambda task: {"model": task.model, "extras": dict(task.extras or {})})
+    monkeypatch.setattr(binding, "_read", lambda task: task.config)
+    async with wards() as hub:
+        assert await one_sites_counts(hub, **BESIDE[beside]) == (targets(), "")
