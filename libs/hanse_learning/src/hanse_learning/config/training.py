@@ -145,6 +145,8 @@ class TrainConfig(Frozen):
         if isinstance(algorithm, str):
             filled["algorithm"] = algorithm = {"name": algorithm}
         name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+        if not isinstance(name, str):
+            name = None
         if name in _FULL_BATCH:
             filled.setdefault("batch_size", "all")
         if name in _ONE_STEP and filled.get("epochs") is None:

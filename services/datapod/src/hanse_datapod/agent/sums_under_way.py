@@ -7,7 +7,7 @@ task that asks for noise, or for a compensator's masks, has no exchange, whateve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,7 +97,8 @@ async def open_sums(
 
 def waits_for_others(task: Task) -> bool:
     """Whether the work on a task may wait for other sites' work on the same step. Pure."""
-    if not (task.config.get("train") or {}).get("algorithm"):
+    given = task.config.get("train")
+    if not isinstance(given, Mapping) or not given.get("algorithm"):
         return False
     from hanse_learning.config import patience_of
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.sums_under_way import open_sums
+from hanse_datapod.agent.task_config import check_config
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
-from hanse_datapod.answers.withheld import of_the_data
+from hanse_datapod.answers.withheld import of_the_data, unforeseen
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
@@ -115,18 +116,20 @@ class TaskWork:
             TASKS.add(outcome=outcome)
             TASK_SECONDS.observe(self._clock.monotonic() - opened.received, kind=task.kind.value)
 
-    def _enter(self, opened: OpenTask) -> FinishedTask | HanseError | OSError | None:
+    def _enter(self, opened: OpenTask) -> FinishedTask | Exception | None:
         """The answer, where it is known; else what keeps the site from beginning, or None. Blocks."""
         known = self._known(opened.task)
-        if known is not None or opened.task.kind is TaskKind.CHECK:
+        if known is not None:
             return known
         try:
-            self._admit(opened)
-        except (HanseError, OSError) as reason:
+            check_config(opened.task)
+            if opened.task.kind is not TaskKind.CHECK:
+                self._admit(opened)
+        except Exception as reason:
             return reason
         return None
 
-    async def _answer(self, opened: OpenTask, refusal: HanseError | OSError | None) -> FinishedTask | None:
+    async def _answer(self, opened: OpenTask, refusal: Exception | None) -> FinishedTask | None:
         """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it.
 
         Args:
@@ -141,11 +144,15 @@ class TaskWork:
             reason = error
         except OSError as error:
             reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
+        # No task may end the site's work on others, whatever stands in it.
+        except Exception as error:
+            _log.exception("a task has failed as nobody foresaw", extra={"run": task.run, "step": task.step})
+            reason = unforeseen(task, error)
         finally:
             self._folders.drop_plain(task)
         self._folders.drop(task)
-        # A study's faulty files stay faulty, so the hub need not ask again.
-        faulty = is_study_step(task) and reason.code is ErrorCode.INVALID_INPUT
+        # A study's faulty files stay faulty, so the hub need not ask again; nor need it where the task itself is.
+        faulty = reason.code is ErrorCode.INVALID_INPUT and (is_study_step(task) or reason is refusal)
         refused = reason.code in _REFUSALS or reason is self._data.unfit or faulty
         _log.warning(
             "refused" if refused else "failed",
@@ -183,9 +190,9 @@ class TaskWork:
         try:
             outcome = await self._outcome(opened, reserved, examples, model, extras)
             return await asyncio.to_thread(self._finish, task, outcome, reserved)
-        except HanseError as error:
+        except Exception as error:
             # That it failed leaves, and may be of the data: it is paid, and the same task again is paid again.
-            if error.code is not ErrorCode.CANCELLED:
+            if not (isinstance(error, HanseError) and error.code is ErrorCode.CANCELLED):
                 await asyncio.to_thread(self._budget.settle, reserved)
             raise
 

@@ -50,6 +50,15 @@ def of_the_data(task: Task) -> Iterator[None]:
         raise withheld(error) from error
 
 
+def unforeseen(task: Task, error: Exception) -> HanseError:
+    """What the hub hears of an exception that nobody meant: the same words always, for its own may quote the data."""
+    reason = unfit(
+        "the site could not do this task, and did not foresee why: the site's own log has where it was raised",
+        f"{type(error).__name__}: {error}", code=ErrorCode.INTERNAL,
+    )  # fmt: skip
+    return withheld(reason) if hides(task) else reason
+
+
 def withheld(error: HanseError) -> HanseError:
     """One of `HiddenFailure` in place of an error; the site's log has the whole."""
     if error.code in _UNFIT:

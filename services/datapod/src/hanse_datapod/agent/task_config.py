@@ -1,0 +1,46 @@
+"""The form of a task's config: its sections are sections, its names are names. Looked at before anything reads it, for
+a hub may put any JSON there; what stands within a section is checked by those who read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import Task
+
+_SECTIONS = ("model", "train", "evaluate", "code", "codec", "plugins", "preparation", "privacy", "study", "settings")
+
+
+def check_config(task: Task) -> None:
+    """Whether the config has the form of one.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field, its value and what was expected.
+    """
+    for name in _SECTIONS:
+        _require(f"task.config.{name}", task.config.get(name), _is_mapping, "a mapping")
+    _require("task.config.step", task.config.get("step"), _is_text, "a name")
+    _require("task.config.info", task.config.get("info"), lambda given: _is_list(given, _is_text), "a list of names")
+    for name, chain in (task.config.get("codec") or {}).items():
+        if name in ("up", "down"):
+            expected = "a list of codecs"
+            _require(f"task.config.codec.{name}", chain, lambda given: _is_list(given, _is_mapping), expected)
+
+
+def _require(field: str, given: object, fits: Callable[[object], bool], expected: str) -> None:
+    if given is not None and not fits(given):
+        raise invalid(field, given, expected)
+
+
+def _is_mapping(given: Any) -> bool:
+    return isinstance(given, Mapping)
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+def _is_list(given: Any, fits: Callable[[object], bool]) -> bool:
+    return isinstance(given, list | tuple) and all(map(fits, given))
