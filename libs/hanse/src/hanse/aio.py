@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from hanse.aio_model import AsyncModel
 from hanse.calls import Call, each, one, path_of
-from hanse.card import card_of
 from hanse.comparison import Comparison
 from hanse.display import metrics_table
-from hanse.files import load_model, save_model, save_output
+from hanse.files import save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unmarked, unpublished
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import Invite, IssuedInvitation
-from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
+from hanse_schemas.http.models import ModelView, Rollback
 from hanse_schemas.http.outputs import OutputLink, OutputView
 from hanse_schemas.http.participants import ParticipantView
 from hanse_schemas.http.projects import Absence, CreateProject, ProjectView
@@ -29,10 +28,12 @@ from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
-    from hanse.trained import TrainedModel
+    from hanse.sweeps import Foreseen, Swept
+    from hanse.sweeps.plan import Values
     from hanse.uploads import ModelSource
 
 T = TypeVar("T")
+__all__ = ["AsyncHub", "AsyncModel", "AsyncProject", "AsyncProjects", "AsyncRun"]
 
 
 class AsyncHub:
@@ -185,6 +186,41 @@ class AsyncProject:
         found = [await self.get_run(run) for run in runs]
         return Comparison([(run.view, await run.history()) for run in found], metric)
 
+    async def foresee(
+        self, job: str | Path | Mapping[str, Any] | Job, over: Mapping[str, Values], *, draws: int | None = None,
+        seed: int = 0, again: bool = False,
+    ) -> Foreseen:  # fmt: skip
+        """What a sweep would do: its runs, which of them are there, what the others cost in privacy; see `sweep`."""
+        from hanse.sweeps import foresee, plan_trials
+
+        body = await asyncio.to_thread(read_job, job)
+        return await foresee(self, plan_trials(body, over, draws=draws, seed=seed), again=again)
+
+    async def sweep(
+        self, job: str | Path | Mapping[str, Any] | Job, over: Mapping[str, Values], *, draws: int | None = None,
+        seed: int = 0, at_once: int = 1, epsilon: float | None = None, metric: str = "", again: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> Swept:  # fmt: skip
+        """Run a job with several settings, and wait until all runs have ended. Called again, it goes on where it was.
+
+        Args:
+            over: values by dotted name (`{"train.optimizer.lr": [0.01, 0.1]}`), or `hanse.sweeps.Span` where drawn.
+            draws, seed: how many combinations are drawn; None: all are run.
+            at_once: runs under way at the same time.
+            epsilon: what new runs may cost a site's privacy budget together; needed where they cost any.
+            metric: to compare by; empty: the job's `stop.metric`.
+            again: submit those that failed or were cancelled again.
+            tell: hears of every run that begins or has ended.
+
+        Raises:
+            HanseError: INVALID_INPUT before anything is submitted; what the hub answers. A run that fails is an
+                outcome.
+        """
+        from hanse.sweeps import conduct
+
+        foreseen = await self.foresee(job, over, draws=draws, seed=seed, again=again)
+        return await conduct(self, foreseen, at_once=at_once, epsilon=epsilon, metric=metric, tell=tell)
+
     async def models(self) -> list[AsyncModel]:
         """All versions, oldest first."""
         views = await self._transport.send(Call("GET", path_of(self.name, "models"), each(ModelView, "models")))
@@ -324,88 +360,3 @@ class AsyncRun:
 
     def __repr__(self) -> str:
         return f"<hanse run {self.id} of {self.view.project}: {self.state}, round {self.view.round}>"
-
-
-class AsyncModel:
-    """One version of a project's model."""
-
-    def __init__(self, transport: Transport, view: ModelView) -> None:
-        self._transport = transport
-        self.view = view
-        self._loaded: TrainedModel | None = None
-
-    @property
-    def version(self) -> int:
-        return self.view.version
-
-    @property
-    def digest(self) -> str:
-        return self.view.digest
-
-    async def download(self, path: str | Path) -> Path:
-        """As `hanse.hub.Model.download`."""
-        found = await self._located()
-        ca, patience = self._transport.ca, self._transport.patience
-        return await asyncio.to_thread(save_model, found, Path(path), digest=self.digest, ca=ca, patience=patience)
-
-    async def load(self) -> TrainedModel:
-        """Fetch and verify the file, and build the model of it, to be used here; it is fetched once.
-
-        Raises:
-            HanseError: UNAVAILABLE where the packages of `hanse[torch]` are not installed; INVALID_INPUT for a model
-                that cannot be built from its record.
-        """
-        if self._loaded is None:
-            found = await self._located()
-            ca, patience = self._transport.ca, self._transport.patience
-            self._loaded = await asyncio.to_thread(load_model, found, digest=self.digest, ca=ca, patience=patience)
-        return self._loaded
-
-    async def to_torch(self) -> Any:
-        """The `torch.nn.Module`, in evaluation mode; see `load`."""
-        return (await self.load()).module
-
-    async def predict(self, data: Any) -> Any:
-        """Classes (n,), or a regression's values (n,), of a table by its columns' names or an array (n, *shape)."""
-        return await asyncio.to_thread((await self.load()).predict, data)
-
-    async def predict_proba(self, data: Any) -> Any:
-        """The probability of each class, (n, classes)."""
-        return await asyncio.to_thread((await self.load()).predict_proba, data)
-
-    async def to_onnx(self, path: str | Path) -> Path:
-        """Write the model as ONNX, once onnxruntime has given what torch gives; needs `hanse[onnx]`."""
-        return await asyncio.to_thread((await self.load()).to_onnx, path)
-
-    async def to_sklearn(self) -> Any:
-        """The model as a fitted estimator of scikit-learn."""
-        return (await self.load()).to_sklearn()
-
-    async def card(self) -> str:
-        """A model card in Markdown: what the hub knows of the version, and questions that its owners must answer."""
-        path = path_of(self.view.project, "runs", self.view.lineage.run)
-        try:
-            run = await self._transport.send(Call("GET", path, one(RunView)))
-        except HanseError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return card_of(self.view, None)
-        if not (run.job.get("evaluate") or {}).get("metrics"):  # which have curves
-            return card_of(self.view, run)
-        body = await self._transport.send(Call("GET", f"{path}/metrics", dict))
-        drawn = [item.get("curves") for item in body["rounds"] if item["round"] == self.view.lineage.round]
-        return card_of(self.view, run, drawn[0] if drawn else None)
-
-    async def _located(self) -> Download:
-        path = path_of(self.view.project, "models", self.version, "download")
-        return await self._transport.send(Call("GET", path, one(Download)))
-
-    async def promote(self, stage: str, *, reason: str = "") -> AsyncModel:
-        """Move the version to a stage: candidate, staging, production or archived."""
-        path = path_of(self.view.project, "models", self.version, "promote")
-        body = write(Promote, stage=stage, reason=reason)
-        self.view = await self._transport.send(Call("POST", path, one(ModelView), body))
-        return self
-
-    def __repr__(self) -> str:
-        return f"<hanse model {self.view.project} v{self.version} ({self.view.stage}), {self.digest[:12]}>"

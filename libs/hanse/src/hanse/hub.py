@@ -207,6 +207,8 @@ class Project(_Waiting[AsyncProject]):
     check = _waits(AsyncProject.check)
     runs = _gives(lambda found: [Run(each) for each in found], AsyncProject.runs)
     compare = _waits(AsyncProject.compare)
+    foresee = _waits(AsyncProject.foresee)
+    sweep = _waits(AsyncProject.sweep)
 
     get_run = _gives(Run, AsyncProject.get_run)
     models = _gives(lambda found: [Model(each) for each in found], AsyncProject.models)

@@ -88,6 +88,27 @@ def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
     return rounds / noise
 
 
+def whole_epsilon(job: Job) -> float | None:
+    """The most that a run charges to a site's budget, each step done once: training, with the metrics' noise on top.
+
+    None without a section `privacy`, and where a site's ledger alone can say: where it depends on the site's number of
+    examples or on the model's size, or where the literal scale is charged as what it is.
+    """
+    privacy = job.privacy
+    if privacy is None or (privacy.placement == "distributed" and privacy.scale == "literal"):
+        return None
+    epsilon = run_epsilon(privacy, job.rounds)
+    if epsilon is None or not math.isfinite(epsilon):
+        return None
+    epsilon = max([epsilon, *privacy.site_epsilon.values()])
+    if privacy.metrics is None:
+        return epsilon
+    every = job.evaluate.every
+    evaluations = -(-job.rounds // every) if every else 0
+    answers = evaluations if privacy.mechanism == "dp_sgd" else job.rounds + evaluations
+    return epsilon + answers * privacy.metrics.epsilon
+
+
 def _unit(privacy: Privacy, unit: str | None) -> str:
     if privacy.mechanism == "dp_sgd" and unit is not None:
         return f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"

@@ -12,6 +12,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
+from hanse.cli.sweep import sweep
 from hanse.hub import Project, Run
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView
@@ -19,6 +20,7 @@ from hanse_fabric.errors import HanseError
 from hanse_schemas.http.runs import SiteAnswer
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
+app.command("sweep")(sweep)
 
 
 def follow(run: Run, *, json: bool) -> None:

@@ -58,12 +58,18 @@ class SiteAnswer(Frozen):
 
 class Checked(Frozen):
     """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training,
-    `privacy` what it would guarantee; `sites` what they say, where they were asked."""
+    `privacy` what it would guarantee; `sites` what they say, where they were asked.
+
+    Attributes:
+        epsilon: what the whole run costs a site's privacy budget, the most that any site is charged, each step done
+            once; None without a section `privacy`, or where it depends on a site's data or the model's size.
+    """
 
     valid: bool
     warnings: tuple[str, ...]
     utility: tuple[UtilityFinding, ...] = ()
     privacy: str = ""
+    epsilon: float | None = Field(default=None, exclude_if=lambda given: given is None)
     sites: tuple[SiteAnswer, ...] | None = Field(default=None, exclude_if=lambda given: given is None)
 
 

@@ -18,7 +18,7 @@ from hanse_fabric.subjects import EVENT, SENT_BYTES, Stream
 from hanse_fabric.telemetry import inject
 from hanse_learning.config.checks import check_model, has_own_model
 from hanse_learning.utility import check_utility
-from hanse_privacy.report import describe
+from hanse_privacy.report import describe, whole_epsilon
 from hanse_schemas.http.runs import (
     ALL_SITES,
     FINAL_STATES,
@@ -71,6 +71,7 @@ async def check_job(hub: Hub, request: Request) -> Checked:
         warnings=warnings,
         utility=utility,
         privacy=describe(job, unit=unit_of(project.data_schema)),
+        epsilon=whole_epsilon(job),
         sites=sites,
     )
 

@@ -1,0 +1,104 @@
+"""A sweep over real sites: killed in the middle it goes on, and nothing is submitted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Project
+from hanse_fabric.errors import HanseError
+
+JOB = {
+    "rounds": 2, "model": {"name": "logistic"}, "participants": {"minimum": 2, "patience": 60},
+    "train": {"epochs": 1, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "stop": {"metric": "loss"}, "keep": "best",
+}  # fmt: skip
+RATES = "train.optimizer.lr=1e-5,0.01,0.1,1"
+PRIVATE = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0, "delta": 1e-5}
+
+
+def tables(folder: Path) -> dict[str, SiteFiles]:
+    """Two sites, whose people are told apart by one column."""
+    source, found = np.random.default_rng(5), {}
+    for site in ("north", "south"):
+        x = source.normal(size=(120, 3))
+        frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(ill=(x[:, 0] > 0).astype(int))
+        frame.to_csv(folder / f"{site}.csv", index=False)
+        found[site] = SiteFiles(folder / f"{site}.csv")
+    return found
+
+
+@pytest.mark.timeout(300)
+async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(tmp_path: Path) -> None:
+    schema = {"kind": "tabular", "features": [{"name": name} for name in "abc"], "target": "ill", "classes": 2}
+    job = tmp_path / "job.yaml"
+    job.write_text(json.dumps(JOB))
+    async with Deployment(tmp_path / "hub", "rates", tables(tmp_path), schema, nursery=True) as deployment:
+        environment = {**os.environ, "HANSE_URL": deployment.hub.url, "HANSE_API_KEY": deployment.hub.api_key}
+
+        def begin(*more: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "hanse", "run", "sweep", "rates", str(job), "--over", RATES, *more]
+            return subprocess.Popen(
+                command, env=environment | {"COLUMNS": "200"}, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )  # fmt: skip
+
+        def killed_in_the_middle() -> None:
+            broken = begin()
+            assert broken.stdout is not None
+            for line in broken.stdout:
+                if "is completed" in line:
+                    break
+            broken.send_signal(signal.SIGKILL)
+            broken.wait(30)
+
+        await asyncio.to_thread(killed_in_the_middle)
+        project = deployment.project
+        before = {run.id for run in await asyncio.to_thread(project.runs)}
+        assert 1 <= len(before) < 4
+        told, errors = await asyncio.to_thread(begin("--at-once", "2", "--plot", "rates.svg").communicate, timeout=120)
+        assert f"4 runs, {len(before)} of them there already" in told, errors
+        assert "asking.runs" in told
+        runs = await asyncio.to_thread(project.runs)
+        assert len(runs) == 4
+        assert before < {run.id for run in runs}
+        assert len({tag for run in runs for tag in run.view.tags}) == 5  # one of the sweep, and one of each run
+        assert (tmp_path / "rates.svg").read_text().count("<!-- lr=") == 4
+        [line] = [line for line in told.splitlines() if "hanse run compare" in line]
+        compared = await asyncio.to_thread(project.compare, *line.split()[-4:])
+        assert compared.differences == {"train.optimizer.lr": (1e-5, 0.01, 0.1, 1)}
+        body = json.loads((await asyncio.to_thread(begin("--json").communicate, timeout=60))[0])
+        assert len(await asyncio.to_thread(project.runs)) == 4
+        losses = {each["run"]: each["value"] for each in body["runs"]}
+        assert body["metric"] == "loss"
+        assert body["best"] == min(losses, key=losses.__getitem__)
+        assert losses[body["best"]] < 0.5 < losses[body["runs"][0]["run"]]
+        await asyncio.to_thread(refusals, project)
+
+
+def refusals(project: Project) -> None:
+    """What costs too much, or what the hub refuses, begins with no run."""
+    private: Any = JOB | {"privacy": PRIVATE}
+    over = {"train.optimizer.lr": [0.1, 0.2, 0.3]}
+    foreseen = project.foresee(private, over)
+    assert foreseen.epsilon == pytest.approx(12.0)
+    assert "cost each site epsilon 12" in foreseen.said
+    for epsilon in (None, 11.9):
+        with pytest.raises(HanseError, match="expected 12 at least, which the sweep's 3 new runs cost"):
+            project.sweep(private, over, epsilon=epsilon)
+    with pytest.raises(HanseError, match=r"train.optimizer.name=nadam: .*nadam"):
+        project.sweep(JOB, {"train.optimizer.name": ["adam", "nadam"]})
+    with pytest.raises(HanseError, match="at_once"):
+        project.sweep(JOB, over, at_once=0)
+    assert len(project.runs()) == 4
