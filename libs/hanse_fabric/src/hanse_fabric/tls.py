@@ -6,6 +6,7 @@ connections from then on.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import ssl
 from pathlib import Path
@@ -54,6 +55,23 @@ def load_renewed() -> bool:
 
 def _written(*files: Path) -> int:
     return max(file.stat().st_mtime_ns for file in files)
+
+
+def fingerprint(pem: str) -> str:
+    """Of a certificate: `sha256:` and the SHA-256 of its DER form, in hexadecimal.
+
+    Raises:
+        HanseError: INVALID_INPUT where the text does not begin with a certificate.
+    """
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    head, found, _ = pem.strip().partition(end)
+    try:
+        if not head.startswith(begin) or not found:
+            raise ValueError("no certificate")
+        der = ssl.PEM_cert_to_DER_cert(f"{head}{end}\n")
+    except ValueError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"certificate: not in PEM form ({error})") from None
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
 def client_context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:

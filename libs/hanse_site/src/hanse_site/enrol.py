@@ -32,10 +32,18 @@ from hanse_site.identity import (
     load_identity,
 )
 from hanse_site.joining import join
+from hanse_site.told_ca import told_ca
 
 
 async def enrol(
-    url: str, token: str, home: Path, ca: Path | None = None, *, timeout: float = 30.0, clock: Clock = SYSTEM_CLOCK
+    url: str,
+    token: str,
+    home: Path,
+    ca: Path | None = None,
+    *,
+    ca_fingerprint: str | None = None,
+    timeout: float = 30.0,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> SiteIdentity:
     """Join a project with a token, or find that this home has joined with it already.
 
@@ -44,10 +52,12 @@ async def enrol(
         token: `join_<id>_<secret>`, as the project's owner handed it over.
         home: folder of the participant's state; made when absent, readable by its owner alone.
         ca: PEM file of the authority that signed the hub's certificate; None for the system's.
+        ca_fingerprint: of that authority, instead of its file: the hub is asked for it, and believed by this alone.
         timeout: seconds to wait for the hub.
 
     Raises:
-        HanseError: INVALID_INPUT for a malformed token or URL; CONFLICT when the home belongs to another enrolment;
+        HanseError: INVALID_INPUT for a malformed token, URL or fingerprint; TAMPERED for an authority of another
+            fingerprint; CONFLICT when the home belongs to another enrolment;
             CLOCK_SKEW; UNAVAILABLE; NO_SPACE; else what the hub answered (GONE for a used or expired token).
     """
     token_id = _token_id(token)
@@ -64,6 +74,12 @@ async def enrol(
         )
     signing, bus = await asyncio.to_thread(_own_keys, home)
     hub = url.rstrip("/")
+    if ca_fingerprint is not None:
+        if ca is not None:
+            raise invalid("ca_fingerprint", ca_fingerprint, "needed where the authority's file is given")
+        pem = await told_ca(hub, ca_fingerprint, timeout=timeout)
+        ca = home / HUB_CA
+        await asyncio.to_thread(write_durably, ca, pem)
     reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock)
     return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now(), ca)
 

@@ -132,6 +132,7 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         instance=settings.instance,
         bus_url=settings.bus_public_url or settings.bus_url,
         bus_ca=_shown_ca(settings.bus_public_ca, settings.bus_ca),
+        http_ca=_pem(settings.http_ca),
         store_ca=_shown_ca(settings.store_public_ca, settings.store_ca),
         invitation_ttl=settings.invitation_ttl,
         proxies=networks_of(settings.trusted_proxies),

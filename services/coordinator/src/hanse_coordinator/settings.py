@@ -46,6 +46,11 @@ class CoordinatorSettings(ServiceSettings):
         description="PEM file of the CA that signed the bus's certificate as the sites see it; `system`: one that "
         "their systems know, as behind most proxies; empty: HANSE_BUS_CA",
     )
+    http_ca: Path | None = Field(
+        default=None,
+        description="PEM file of the CA that signed the HTTP API's certificate: the hub shows it to everybody, so that "
+        "who was given its fingerprint can trust it; empty: none is shown",
+    )
     store_public_ca: str = Field(
         default="", description="the same for the object store's certificate; empty: HANSE_STORE_CA"
     )

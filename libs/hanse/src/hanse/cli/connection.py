@@ -29,9 +29,11 @@ class Chosen:
 
     url: str
     api_key: str | None
+    ca: Path | None = None
 
     def connect(self, *, patience: float = 10.0) -> Hub:
-        return hanse.connect(self.url, api_key=self.api_key, ca=os.environ.get("HANSE_CA"), patience=patience)
+        ca = os.environ.get("HANSE_CA") or self.ca
+        return hanse.connect(self.url, api_key=self.api_key, ca=ca, patience=patience)
 
 
 def chosen_hub(url: str | None, api_key: str | None) -> Chosen | None:
@@ -40,7 +42,7 @@ def chosen_hub(url: str | None, api_key: str | None) -> Chosen | None:
         return Chosen(url, api_key)
     local = StateFolder(DEFAULT_STATE)
     address = local.url()
-    return Chosen(address, api_key or local.api_key()) if address else None
+    return Chosen(address, api_key or local.api_key(), local.ca()) if address else None
 
 
 def hub(url: str | None, api_key: str | None) -> Hub:

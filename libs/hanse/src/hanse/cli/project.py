@@ -14,6 +14,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.identity.keys import roster_digest
 from hanse_fabric.names import HUB_REGION
 from hanse_fabric.text_files import read_yaml
+from hanse_fabric.tls import fingerprint
 
 app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
 
@@ -66,11 +67,15 @@ def invite(
     with hub(url, api_key) as connection:
         token = connection.projects.get(project).invite(participant, region=region, expires_in=expires_in)
         address = connection.url
+        # Over TLS the hub's authority is known already, so that what it tells of it can be handed on.
+        ca = connection.info().get("ca") if address.startswith("https:") else None
+    known = {"ca_fingerprint": fingerprint(ca)} if ca else {}
     if json:
-        emit_json({"token": token, "participant": participant, "url": address})
+        emit_json({"token": token, "participant": participant, "url": address, **known})
     else:
         print(f"Give this to the administrator of {participant}; it works once:\n")
-        print(f"  hanse site join {address} {token} --home {participant}")
+        by = f" --ca-fingerprint {known['ca_fingerprint']}" if known else ""
+        print(f"  hanse site join {address} {token} --home {participant}{by}")
 
 
 @app.command()

@@ -24,12 +24,15 @@ def join(
     token: Annotated[str, typer.Argument(help="The one-time token that the owner gave you.")],
     home: Annotated[Path, typer.Option(help="Folder for this site's identity and state.")] = Path("site"),
     ca: Annotated[Path | None, typer.Option(help="Certificate authority of the hub, if it is private.")] = None,
+    ca_fingerprint: Annotated[
+        str | None, typer.Option(help="That authority's fingerprint, instead of its file, as the owner gave it to you.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Enrol this site. Its keys are made here and never leave."""
     from hanse_site.enrol import enrol
 
-    identity = asyncio.run(enrol(url, token, home, ca))
+    identity = asyncio.run(enrol(url, token, home, ca, ca_fingerprint=ca_fingerprint))
     if json:
         emit_json({"project": identity.project, "participant": identity.participant, "home": str(home)})
     else:

@@ -6,12 +6,15 @@ import asyncio
 import json as json_module
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hanse.cli.connection import DEFAULT_STATE, Json
 from hanse.embedded import check_installed
+from hanse.embedded.public import EVERYWHERE, Public
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tls import fingerprint
 
 if TYPE_CHECKING:
     from hanse.embedded.hub import EmbeddedHub
@@ -30,17 +33,38 @@ def up(
     end_former_tokens: Annotated[
         bool, typer.Option("--end-former-tokens", help="End the tokens that release 0.1.0 gave to sites; once.")
     ] = False,
+    public: Annotated[
+        str | None, typer.Option(help="Other machines may use it, by this name or address of this one; over TLS alone.")
+    ] = None,
+    bind: Annotated[str | None, typer.Option(help="With --public: the address to listen on; default: all.")] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="With --public: a certificate (PEM) for it; default: the hub makes its own.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Who signed the certificate, if systems do not know it.")] = None,
     json: Json = False,
 ) -> None:
-    """Start a hub on this machine: real servers and all services, on loopback."""
+    """Start a hub on this machine: real servers and all services, on loopback or for other machines."""
     check_installed()
     from hanse.embedded.hub import EmbeddedHub
 
     hub = EmbeddedHub(
         state, http_port=port, aggregators=aggregators, coordinators=coordinators, compensators=compensators,
-        end_former_tokens=end_former_tokens,
+        end_former_tokens=end_former_tokens, public=_public(public, bind, cert, key, ca),
     )  # fmt: skip
     asyncio.run(_until_stopped(hub, state, json))
+
+
+def _public(host: str | None, bind: str | None, cert: Path | None, key: Path | None, ca: Path | None) -> Public | None:
+    if host is not None:
+        return Public(host, bind or EVERYWHERE, cert, key, ca)
+    for option, value in {"--bind": bind, "--cert": cert, "--key": key, "--ca": ca}.items():
+        if value is not None:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"{option}: it is for other machines, and --public is not given",
+                hint="give --public NAME, by which they reach this one",
+            )  # fmt: skip
+    return None
 
 
 async def _until_stopped(hub: EmbeddedHub, state: Path, json: bool) -> None:
@@ -66,14 +90,27 @@ async def _until_stopped(hub: EmbeddedHub, state: Path, json: bool) -> None:
 
 def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
     if json:
-        told = {"url": hub.url, "key_file": str(hub.state.key_file), "compensator_key": hub.compensator_key}
+        told: dict[str, Any] = {
+            "url": hub.url,
+            "key_file": str(hub.state.key_file),
+            "compensator_key": hub.compensator_key,
+        }
+        if hub.public_ports:
+            told |= {"ca": hub.ca and str(hub.ca), "ports": hub.public_ports}
         print(json_module.dumps(told), flush=True)
         return
     print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
     print(f"The compensator's public key, for the sites' policies: {hub.compensator_key}")
+    if hub.public_ports:
+        needed = ", ".join(f"{port} ({name})" for name, port in hub.public_ports.items())
+        print(f"Other machines reach it over TLS at the ports {needed}; open these.")
+        if hub.ca is not None:
+            print(f"Its certificate's authority: {hub.ca} ({fingerprint(hub.ca.read_text())}).")
+        print("`hanse project invite PROJECT SITE` prints the line by which a site joins, with all that it needs.")
     print(f"State, logs and processes: {state}.")
     if state.absolute() == DEFAULT_STATE.absolute():
         print("`hanse` commands in this folder find it by themselves.")
     else:
-        print(f'For `hanse` commands: export HANSE_URL={hub.url} HANSE_API_KEY="$(cat {hub.state.key_file})"')
+        ca = f" HANSE_CA={hub.ca}" if hub.ca else ""
+        print(f'For `hanse` commands: export HANSE_URL={hub.url}{ca} HANSE_API_KEY="$(cat {hub.state.key_file})"')
     print("Ctrl-C stops it.", flush=True)

@@ -7,14 +7,17 @@ import base64
 import contextlib
 import json
 import os
+import ssl
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
+from hanse.embedded.public import Public
 from hanse.embedded.state import StateFolder
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.durable import write_durably
@@ -24,15 +27,17 @@ from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.subjects import Role
-from hanse_operations.bus.server import ClusterNode, LeafListener, ServerTls
+from hanse_operations.bus.server import ClusterNode, LeafListener, ServerTls, WebSocketListener
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import Program, check_free
 from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
+from hanse_operations.servers.shown import Shown, own_certificate
 from hanse_operations.state.command import prepare
 
 _READY_WITHIN = 60.0
 _HOST = "127.0.0.1"
 _SERVER_GRACE = 30.0
+PUBLIC_PORTS = ("public bus", "public store", "store over TLS")
 
 
 class EmbeddedHub:
@@ -48,11 +53,14 @@ class EmbeddedHub:
         leaf_tls: the certificate that leaf nodes are shown; None: no TLS.
         regions: of sites, beside the hub's own.
         settings: environment that every service gets beside what is its own.
+        public: how other machines reach the hub, over TLS alone; None: it is on loopback, without TLS.
 
     Attributes:
         compensator_key: the compensator's public key (base64), which sites pin in their policies.
         sharing_keys: the lasting public keys (base64) of compensators that share masks, by name.
         bus_url: the bus's servers, separated by commas.
+        ca: the authority that signed the hub's certificate; None: there is no certificate, or systems know it.
+        public_ports: that other machines need, by their use.
         leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
     Raises:
@@ -77,6 +85,7 @@ class EmbeddedHub:
         regions: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         end_former_tokens: bool = False,
+        public: Public | None = None,
     ) -> None:
         self.state = StateFolder(no_address(folder, "state folder").absolute())
         self._http_port = http_port
@@ -88,6 +97,7 @@ class EmbeddedHub:
         self._settings = dict(settings or {})
         self._end_former_tokens = end_former_tokens
         self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
+        self._public, self._shown = public, None if public is None else _given(public)
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
@@ -98,6 +108,8 @@ class EmbeddedHub:
         self.bus_url = ""
         self.leaf_urls: list[str] = []
         self.monitoring: list[str] = []
+        self.ca: Path | None = None
+        self.public_ports: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -121,8 +133,10 @@ class EmbeddedHub:
             further += [f"cluster{server}" for server in self._bus_servers]
         if self._leaves:
             further += [f"{name}{server}" for name in ("leaf", "monitoring") for server in self._bus_servers]
+        if self._public is not None:
+            further += PUBLIC_PORTS
         ports = self.state.ports(self._http_port, further)
-        await asyncio.to_thread(check_free, ports)
+        await asyncio.to_thread(self._check_free, ports)
         self.bus_url = self._bus_url(ports)
         if self._leaves:
             self.leaf_urls = [f"nats-leaf://{_HOST}:{ports[f'leaf{server}']}" for server in self._bus_servers]
@@ -134,6 +148,14 @@ class EmbeddedHub:
         self.api_key = self.state.api_key() or make_api_key().text
         write_durably(self.state.key_file, self.api_key + "\n")
         self.url = f"http://{_HOST}:{ports['http']}"
+        if self._public is not None:
+            hosts = list(dict.fromkeys((self._public.host, _HOST, "localhost")))
+            if self._public.cert is None:
+                self._shown = own_certificate(self.state.root / "tls", hosts, datetime.now(UTC))
+            self.url = self._public.address("https", ports["http"])
+            self.public_ports = {name: ports[name] for name in ("http", "public bus", "public store")}
+        self.ca = None if self._shown is None else self._shown.ca
+        self.state.remember_address(self.url, self.ca)
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
 
@@ -142,7 +164,11 @@ class EmbeddedHub:
             self.sharing_keys[name] = base64.b64encode(owner.public_bytes).decode()
 
         bus = [self._bus_server(server, ports, authority) for server in self._bus_servers]
-        store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
+        store = self._server(self._store_program(ports))
+        if self._public is not None:
+            to = (self._public.bind, str(ports["public store"]), str(ports["store over TLS"]))
+            forward = (sys.executable, "-m", "hanse.embedded.forward", *to)
+            self.supervisor.start(ChildSpec("store-forward", forward))
         await asyncio.gather(*(server.wait_ready(_READY_WITHIN) for server in bus))
         own = ServiceSettings(
             bus_url=self._bus_url(ports), bus_creds=authority.service_credentials(Role.PROVISIONER), bus_ca=None,
@@ -163,11 +189,40 @@ class EmbeddedHub:
             routes = [f"nats-route://{_HOST}:{ports[f'cluster{other}']}" for other in self._bus_servers]
             cluster = ClusterNode(f"nats-server{server}", ports[f"cluster{server}"], routes)
         leaf = LeafListener(ports[f"leaf{server}"], self._leaf_tls) if self._leaves else None
+        web = None
+        if self._public is not None and self._shown is not None and not server:
+            web = WebSocketListener(self._public.bind, ports["public bus"], self._shown.tls)
         program = nats_program(
             self.state.root / f"nats{server}", authority, port=ports[f"bus{server}"], cluster=cluster, leaf=leaf,
-            monitoring_port=ports.get(f"monitoring{server}"),
+            monitoring_port=ports.get(f"monitoring{server}"), websocket=web,
         )  # fmt: skip
         return self._server(replace(program, name=f"nats-server{server}"))
+
+    def _store_program(self, ports: dict[str, int]) -> Program:
+        folder, port = self.state.root / "store", ports["store"]
+        if self._shown is None:
+            return seaweedfs_program(folder, port=port)
+        tls = ports["store over TLS"]
+        return seaweedfs_program(folder, port=port, https_port=tls, cert=self._shown.cert, key=self._shown.key)
+
+    def _check_free(self, ports: dict[str, int]) -> None:
+        """Check this machine's own ports, and those that other machines reach where they reach them."""
+        shown = {"http", "public bus", "public store"} if self._public is not None else set()
+        check_free({name: port for name, port in ports.items() if name not in shown})
+        if self._public is not None:
+            check_free({name: ports[name] for name in shown}, host=self._public.bind)
+
+    def _told(self, ports: dict[str, int]) -> dict[str, str]:
+        """Settings of the coordinator that say how other machines reach the hub."""
+        if self._public is None or self._shown is None:
+            return {"HANSE_HTTP_HOST": _HOST}
+        ca = str(self._shown.ca) if self._shown.ca is not None else ""
+        return {
+            "HANSE_HTTP_HOST": self._public.bind, "HANSE_HTTP_CA": ca,
+            "HANSE_TLS_CERT": str(self._shown.cert), "HANSE_TLS_KEY": str(self._shown.key),
+            "HANSE_BUS_PUBLIC_URL": self._public.address("wss", ports["public bus"]),
+            "HANSE_BUS_PUBLIC_CA": ca or "system", "HANSE_STORE_PUBLIC_CA": ca or "system",
+        }  # fmt: skip
 
     def _server(self, program: Program) -> Child:
         async def ready() -> bool:
@@ -196,7 +251,7 @@ class EmbeddedHub:
         for index in range(self._coordinators):
             name = "coordinator" if index == 0 else f"coordinator-{index + 1}"
             own = {
-                "HANSE_HTTP_HOST": _HOST,
+                **self._told(ports),
                 "HANSE_HTTP_PORT": str(ports["http"] if index == 0 else 0),
                 "HANSE_BOOTSTRAP_KEY_FILE": str(self.state.key_file),
                 "HANSE_BUS_AUTHORITY": str(self.state.authority),
@@ -233,19 +288,33 @@ class EmbeddedHub:
             **self._settings,
             **own,
         }
-        ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]))
+        if self._public is not None:
+            environment["HANSE_STORE_PUBLIC_URL"] = self._public.address("https", ports["public store"])
+        ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]), tls="HANSE_TLS_CERT" in environment)
         return ChildSpec(name, (sys.executable, "-m", module), environment, ready.ask)
+
+
+def _given(public: Public) -> Shown | None:
+    """The certificate that was given for the hub; None: it is to make one."""
+    if public.cert is None or public.key is None:
+        return None
+    return Shown(public.cert.absolute(), public.key.absolute(), public.ca and public.ca.absolute())
 
 
 class _Readiness:
     """Asks a service's /readyz."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, tls: bool) -> None:
         self._port = port
+        self._context: ssl.SSLContext | None = None
+        if tls:  # it is on loopback, and is asked for nothing but a word: whose certificate it shows does not matter
+            self._context = ssl.create_default_context()
+            self._context.check_hostname = False
+            self._context.verify_mode = ssl.CERT_NONE
 
     async def ask(self) -> bool:
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(_HOST, self._port), 1)
+            reader, writer = await asyncio.wait_for(asyncio.open_connection(_HOST, self._port, ssl=self._context), 1)
         except (OSError, TimeoutError):
             return False
         try:

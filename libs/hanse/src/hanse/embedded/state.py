@@ -95,10 +95,30 @@ class StateFolder:
         """The operator's key, if the hub was ever started."""
         return self.key_file.read_text().strip() if self.key_file.exists() else None
 
+    def remember_address(self, url: str, ca: Path | None) -> None:
+        """Say where the hub is from now on, and which authority signed for it; None: one that the system knows."""
+        write_durably(self.root / "address.json", json.dumps({"url": url, "ca": ca and str(ca)}))
+
     def url(self) -> str | None:
         """The hub's address, if it was ever started."""
         remembered = self._remembered()
-        return f"http://127.0.0.1:{remembered['http']}" if remembered else None
+        if not remembered:
+            return None
+        return self._address().get("url") or f"http://127.0.0.1:{remembered['http']}"
+
+    def ca(self) -> Path | None:
+        """The authority of the hub's certificate, where it is not one that the system knows."""
+        named = self._address().get("ca")
+        return Path(named) if named else None
+
+    def _address(self) -> dict[str, str]:
+        path = self.root / "address.json"
+        try:
+            return dict(json.loads(path.read_text())) if path.exists() else {}
+        except (ValueError, TypeError):
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"{path}: no address", hint="remove it; the hub's next start writes it anew"
+            ) from None
 
     def _remembered(self) -> dict[str, int]:
         path = self.root / "ports.json"

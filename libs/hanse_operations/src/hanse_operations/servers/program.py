@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import secrets
 import shutil
 import socket
@@ -64,7 +65,7 @@ def check_free(ports: Mapping[str, int], *, host: str = "127.0.0.1", patience: f
         patience: seconds to wait for a server of before, which may be ending.
 
     Raises:
-        HanseError: CONFLICT naming the first that is taken.
+        HanseError: CONFLICT naming the first that is taken; INVALID_INPUT where nothing can listen at all.
     """
     end = time.monotonic() + patience
     while (taken := next((each for each in ports.items() if not _can_listen(host, each[1])), None)) is not None:
@@ -83,8 +84,11 @@ def _can_listen(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
             probe.listen()
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            said = (error.strerror or str(error)).lower()
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{host}:{port}: nothing can listen there: {said}") from None
     return True
 
 

@@ -11,7 +11,9 @@ class HubView(Frozen):
     """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect.
 
     `compensators` are public keys (base64) by name, as they were announced: a site pins the one that it was told by
-    whoever runs the compensator, and compares. `state_version` is the form of the stored state.
+    whoever runs the compensator, and compares. `state_version` is the form of the stored state. `ca` is the authority
+    (PEM) that signed this API's certificate, where it is a private one: worth nothing by itself, for whoever answers
+    could tell another, but who was given its fingerprint (`hanse_fabric.tls.fingerprint`) knows it by that.
     """
 
     name: str
@@ -21,6 +23,7 @@ class HubView(Frozen):
     features: tuple[str, ...]
     compensators: dict[str, str]
     state_version: int
+    ca: str | None = None
 
 
 class StatusView(Frozen):

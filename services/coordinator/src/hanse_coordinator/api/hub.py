@@ -26,15 +26,16 @@ HUB_AUDIT = "hub"
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones; `proxies` are
-    those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region reach the bus, where it is not
-    at `bus_url`."""
+    """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones (`http_ca`: of
+    the API itself); `proxies` are those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region
+    reach the bus, where it is not at `bus_url`."""
 
     name: str
     instance: str
     bus_url: str
     bus_ca: str | None = None
     store_ca: str | None = None
+    http_ca: str | None = None
     invitation_ttl: float = 7 * 86_400.0
     proxies: Networks = ()
     region_urls: Mapping[str, str] = field(default_factory=dict)

@@ -24,6 +24,7 @@ async def get_hub(hub: Hub, request: Request) -> HubView:
         features=FEATURES,
         compensators=hub.compensators.keys(),
         state_version=STATE_VERSION,
+        ca=hub.info.http_ca,
     )
 
 

@@ -1,0 +1,109 @@
+"""`hanse up --public`: a hub and two sites on three machines, by the lines that the commands print and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from network_namespaces import Machine, can_be_made, machines
+
+HANSE = (sys.executable, "-m", "hanse")
+SCHEMA = "{kind: tabular, features: [{name: age}, {name: crp}], target: admitted, task: classification, classes: 2}"
+# Wide enough to travel by the store, both ways.
+JOB = "{rounds: 2, participants: {minimum: 2}, model: {name: mlp, hidden: [256, 256]}, train: {batch_size: 32}}"
+OWN = {"HANSE_URL", "HANSE_API_KEY", "HANSE_CA"}
+
+
+@pytest.fixture
+def three() -> Iterator[list[Machine]]:
+    if not can_be_made():
+        pytest.skip("network namespaces need root and iproute2")
+    with machines(["hub", "north", "south"]) as made:
+        yield made
+
+
+class Folder:
+    """Commands on a machine, in a folder that stands for its disk."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine, self.folder = machine, folder
+        folder.mkdir()
+        self._environment = {name: value for name, value in os.environ.items() if name not in OWN}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.machine.at(*HANSE, *words), cwd=self.folder, env=self._environment, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+    def well(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        with (self.folder / "log").open("a") as log:
+            return subprocess.Popen(
+                self.machine.at(*HANSE, *words), cwd=self.folder, env=self._environment, text=True, stderr=log,
+                stdout=subprocess.PIPE if words[0] == "up" else log,
+            )  # fmt: skip
+
+
+def _table(path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    age, crp = draw.uniform(20, 90, 100), draw.exponential(20, 100)
+    lines = [f"{a:.1f},{c:.1f},{int(a / 90 + c / 40 > 1.1)}" for a, c in zip(age, crp, strict=True)]
+    path.write_text("\n".join(["age,crp,admitted", *lines]) + "\n")
+
+
+def _can_connect(machine: Machine, address: str, port: int) -> bool:
+    code = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
+    done = subprocess.run(machine.at(sys.executable, "-c", code), capture_output=True, timeout=30, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.timeout(240)
+def test_two_machines_join_by_the_printed_line_and_train_over_tls(three: list[Machine], tmp_path: Path) -> None:
+    hub, *sites = [Folder(machine, tmp_path / machine.name) for machine in three]
+    started = [hub.start("up", "--public", hub.machine.address, "--json")]
+    try:
+        assert started[0].stdout is not None
+        told = json.loads(started[0].stdout.readline())
+        (hub.folder / "schema.yaml").write_text(SCHEMA)
+        (hub.folder / "job.yaml").write_text(JOB)
+        hub.well("project", "create", "triage", "--schema", "schema.yaml")
+        for seed, (name, site) in enumerate(zip(("north", "south"), sites, strict=True)):
+            line = hub.well("project", "invite", "triage", name).strip().splitlines()[-1]
+            words = shlex.split(line)
+            assert words[:4] == ["hanse", "site", "join", told["url"]]
+            # Without the fingerprint the hub is a stranger; with another one nothing is sent, and the token stays good.
+            assert "certificate is refused" in site.run(*words[1:-2]).stderr
+            other = words[-1][:-1] + ("0" if words[-1][-1] != "0" else "1")
+            refused = site.run(*words[1:-1], other)
+            assert (refused.returncode, "expected " + other in refused.stderr) == (7, True), refused.stderr
+            site.well(*words[1:])
+            _table(site.folder / "data.csv", seed)
+            started.append(site.start("site", "run", "--home", name, "--data", "data.csv"))
+        hub.well("run", "submit", "triage", "job.yaml", "--watch", "--no-ask", "--json")
+        hub.well("model", "download", "triage", "2", "model.safetensors")
+        inner = json.loads((hub.folder / ".hanse/hub/ports.json").read_text())
+        for name, port in inner.items():
+            assert _can_connect(hub.machine, "127.0.0.1", port), name
+            assert _can_connect(sites[0].machine, hub.machine.address, port) == (name in told["ports"]), name
+    finally:
+        for process in reversed(started):
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+    for name, site in zip(("north", "south"), sites, strict=True):
+        assert json.loads((site.folder / name / "site.json").read_text())["bus_url"].startswith("wss://")
+        left = (site.folder / name / "outbox.jsonl").read_text()
+        assert '"to":"updates/triage/' in left, "updates went by the store"
