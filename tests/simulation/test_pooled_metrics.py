@@ -192,6 +192,56 @@ async def test_a_site_that_must_mask_tells_nothing_fine_unless_its_policy_opens_
     assert _counts(task)["bins"] == 32
 
 
+BY_SMOKING = {"metrics": ["auroc", "sensitivity"], "subgroups": {"column": "smoker", "smallest": 5}}
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
+@in_virtual_time
+async def test_groups_of_the_pooled_examples_are_told_of_the_same_by_deployed_sites_and_in_memory(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    made, rounds = in_memory(wards, tmp_path / "memory", mode=mode, evaluate=BY_SMOKING)
+    labels, odds = held_out(wards, made)
+    smoking = [read_site_tables(wards.settings(name), SCHEMA).test for name in WARDS]
+    cells = np.concatenate([table.columns["smoker"] for table in smoking if table is not None])
+    y, said_1 = np.concatenate(labels), np.concatenate(odds) > 0
+    told = rounds[-1]["curves"]["subgroups"]
+    assert told["groups"]
+    for label, group in told["groups"].items():
+        rows = np.isnan(cells) if label == "missing or other" else cells == ["false", "true"].index(label)
+        assert group["examples"] == rows.sum()
+        assert group["sensitivity"] == pytest.approx(said_1[rows & (y == 1)].mean(), abs=1e-9)
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as hub:
+            await completed(hub, body(mode=mode, evaluate=BY_SMOKING))
+    assert [said(event.data) for event in hub.events("round-finished")] == [said(data) for data in rounds]
+    of_sites = [event.data["sites"] for event in hub.events("round-finished")]
+    assert "subgroups" not in json.dumps(of_sites)
+
+
+@pytest.mark.parametrize(
+    ("rules", "refusal"),
+    [
+        ({"asking": {"protocols": ["moments", "score_histograms"]}}, "asking.protocols: subgroup_counts"),
+        ({"asking": {"group": 10}}, "asking.group: subgroups of 5"),
+        ({"asking": {"group": 30}}, "counts of a group of fewer test examples"),
+        ({}, ""),
+    ],
+)
+@in_virtual_time
+async def test_a_site_is_counted_by_groups_where_its_policy_lets_it(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path, rules: dict[str, Any], refusal: str
+) -> None:
+    evaluate = BY_SMOKING
+    if "fewer" in refusal:  # enough over all sites, but not here
+        evaluate = BY_SMOKING | {"subgroups": {"column": "smoker", "smallest": 30}}
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *WARDS, rules=rules, **there) as made:
+            record = await ended(made, body(mode=None, evaluate=evaluate))
+    assert record.state == ("failed" if refusal else "completed"), record.reason
+    assert refusal in record.reason
+
+
 @pytest.mark.parametrize("mode", ["pairwise", None])
 @in_virtual_time
 async def test_a_job_that_says_nothing_is_counted_where_the_policies_allow_it_and_refused_nowhere(

@@ -26,10 +26,13 @@ _PAGE = (Path(__file__).parents[3] / "docs/model-metrics.md").read_text()
 _ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _PAGE.splitlines() if line.startswith("| ")]
 
 
-def test_the_pages_job_is_taken() -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", _PAGE, re.DOTALL)
-    schema = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
-    check_submitted(completed_job(check_job(parse_yaml(block, "page")), schema), schema=schema)
+def test_the_pages_jobs_are_taken() -> None:
+    wards = Column(name="ward", kind="category", values=("burns", "stroke"))
+    schema = TabularSchema(features=(Column(name="age"), wards), target="died", classes=2)
+    blocks = re.findall(r"```yaml\n(.*?)```", _PAGE, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        check_submitted(completed_job(check_job(parse_yaml(block, "page")), schema), schema=schema)
 
 
 def test_every_metric_of_counts_has_its_row() -> None:

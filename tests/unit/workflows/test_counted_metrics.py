@@ -18,6 +18,7 @@ from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import completed_job
 from hanse_schemas.protocols import asked_by_counts, asked_by_job
 from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
+from hanse_schemas.subgroups import check_declared
 from hanse_workflows.metrics import EarlyStopping, Verdict, summarize, with_counted
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.submission import check_submitted
@@ -83,6 +84,55 @@ def test_what_the_run_will_not_have_is_refused_with_field_value_and_what_was_exp
 ) -> None:
     with pytest.raises(HanseError, match=words):
         submitted(schema, **changes)
+
+
+_WARDS = TabularSchema(
+    features=(
+        Column(name="age", minimum=0, maximum=120), Column(name="ward", kind="category", values=("a", "b")),
+        Column(name="street", kind="category", values=tuple(f"s{at}" for at in range(40))),
+        Column(name="smoker", kind="boolean"),
+    ),
+    target="died", classes=2,
+)  # fmt: skip
+
+
+def by(column: str, **more: Any) -> dict[str, Any]:
+    return {"evaluate": {"metrics": ["auroc"], "subgroups": {"column": column}} | more}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (by("sex"), "evaluate.subgroups.column: 'sex'.*a category or boolean of the schema: ward, street, smoker"),
+        (by("age"), "evaluate.subgroups.column: 'age, a number.*a boolean, or a category.*bands of a number"),
+        (by("street"), "street, a category of 40 named values.*31 at most"),
+        (by("ward", metrics=["accuracy"]), "subgroups: metrics of counts are to be named, such as auroc"),
+        (by("ward", optional=True), "subgroups: they are insisted on"),
+        (by("ward", bins=5000), "evaluate.bins: 5000.*at most .* in 3 groups"),
+        (by("ward") | {"participants": {"fraction": 0.5}}, "evaluate.subgroups: 'fraction 0.5.*single sites' groups"),
+        (by("ward") | {"participants": {"quorum": 0.5}}, "evaluate.subgroups: 'fraction 1 and quorum 0.5"),
+        ({"evaluate": {"metrics": ["f1"], "subgroups": {"column": "ward", "smallest": 1}}}, "smallest: .* 5"),
+    ],
+)
+def test_groups_that_cannot_be_told_of_are_refused_at_submission(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(HanseError, match=words):
+        submitted(_WARDS, **changes)
+
+
+def test_groups_are_those_of_the_schema_and_a_site_refuses_others() -> None:
+    job = submitted(_WARDS, **by("ward"))
+    asked = job.evaluate.subgroups
+    assert asked is not None
+    assert asked.labels == ("a", "b", "missing or other")
+    assert asked_by_job(job)["subgroup_counts"] == 3
+    counts = counts_of_job(job)
+    assert counts is not None
+    assert counts_in({"evaluate": {"counts": told_of(counts)}}) == counts
+    assert counts.words <= 12000
+    check_declared(asked, _WARDS)
+    for other in (("a",), ("a", "b", "c"), ("b", "a")):
+        with pytest.raises(HanseError, match=r"evaluate\.subgroups: they are not of a column"):
+            check_declared(asked.model_copy(update={"values": other}), _WARDS)
 
 
 def test_fine_histograms_are_asked_for_by_name_and_coarse_ones_are_not() -> None:

@@ -17,7 +17,7 @@ def curves_section(curves: Mapping[str, Any], problem: Mapping[str, Any]) -> str
     labels = [
         str(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels") or ()
     ]  # fmt: skip
-    parts = [_by_class(curves, labels), _confusion(curves, labels), _calibration(curves)]
+    parts = [_by_class(curves, labels), _confusion(curves, labels), _calibration(curves), _by_group(curves)]
     told = "\n\n".join(part for part in parts if part)
     if not told:
         return ""
@@ -54,6 +54,32 @@ def _calibration(curves: Mapping[str, Any]) -> str:
         for row in curves.get("calibration") or ()
     ]
     return table(("probability", "examples", "predicted", "observed"), rows) if rows else ""
+
+
+def _by_group(curves: Mapping[str, Any]) -> str:
+    head, rows, kept = groups_table(curves)
+    if not head:
+        return ""
+    told = table(head, rows) if rows else ""
+    return "\n\n".join(part for part in (told, cell(kept)) if part)
+
+
+def groups_table(curves: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """(header, rows) of the metrics by group, and what is said of those that are kept back; empty without groups."""
+    found: Mapping[str, Any] = curves.get("subgroups") or {}
+    if not found:
+        return (), [], ""
+    groups: dict[str, Mapping[str, float]] = dict(found["groups"])
+    if "others" in found:
+        groups["all others"] = found["others"]
+    names = list(dict.fromkeys(name for group in groups.values() for name in group if name != "examples"))
+    rows = [
+        (label, str(group["examples"]), *(f"{group[name]:.4f}" if name in group else "" for name in names))
+        for label, group in groups.items()
+    ]
+    kept = ", ".join(found["kept_back"])
+    why = f"Not told alone: {kept}, so that no group follows with fewer than {found['smallest']} examples of a class."
+    return (str(found["column"]), "examples", *names), rows, why if kept else ""
 
 
 def _named(at: int | str, labels: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from hanse_schemas.prepare import Prepare
 from hanse_schemas.resources import FIELD, Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
+from hanse_schemas.subgroups import Subgroups
 
 STUDY = "association_study"
 """The workflow of genome-wide association studies."""
@@ -84,6 +85,7 @@ class Evaluation(Frozen):
             from what the sites count. None: not said; a job of a table is given some when it is submitted.
         optional: whether sites whose policies do not let this be counted take part all the same, and count nothing; so
             it is of what a job was given.
+        subgroups: the metrics also by groups of a column; they are named then.
         bins: of the histograms of scores that AUROC and average precision are made of; None: as many as fit. With
             2, 4, 8, 16 or 32 sites are asked nothing fine, and the values are coarse.
         classes: which the counts are of; 0 for regression. A job need not say it where the project's schema does.
@@ -94,6 +96,7 @@ class Evaluation(Frozen):
         default=None, max_length=32, exclude_if=lambda given: given is None
     )  # since 0.2.0
     optional: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
+    subgroups: Subgroups | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     bins: int | None = Field(default=None, ge=2, exclude_if=lambda given: given is None)  # since 0.2.0
     classes: int | None = Field(default=None, ge=0, exclude_if=lambda given: given is None)  # since 0.2.0
 
@@ -104,6 +107,10 @@ class Evaluation(Frozen):
             raise ValueError(f"metrics: {unknown[0]!r} is none of Hanse's own: {', '.join(every)}")
         if self.metrics and self.every == 0:
             raise ValueError("metrics: they are never taken, for every is 0: 1 or more is needed")
+        if self.subgroups is not None and not metrics.families(self.named):
+            raise ValueError(f"subgroups: metrics of counts are to be named, such as {', '.join(metrics.COUNTED)}")
+        if self.subgroups is not None and self.optional:
+            raise ValueError("subgroups: they are insisted on, with optional: true some sites would be in none of them")
         if self.classes == 1:
             raise ValueError("classes: 1 is given, 2 or more are needed, or 0 for regression")
         return self

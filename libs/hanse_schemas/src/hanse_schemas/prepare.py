@@ -17,6 +17,7 @@ from hanse_fabric.messages.base import Frozen, explain
 from hanse_schemas import metrics
 from hanse_schemas.preparation import Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
+from hanse_schemas.subgroups import completed_subgroups
 
 if TYPE_CHECKING:
     from hanse_schemas.job import Job
@@ -217,7 +218,10 @@ def with_counts(job: Job, schema: DataSchema | None) -> Job:
         optional = True
     if not metrics.families(names):
         return job
-    told = asked.model_copy(update={"metrics": names, "classes": classes, "optional": optional})
+    groups = None if asked.subgroups is None else completed_subgroups(asked.subgroups, schema)
+    told = asked.model_copy(
+        update={"metrics": names, "classes": classes, "optional": optional, "subgroups": groups}
+    )  # fmt: skip
     return job if told == asked else job.model_copy(update={"evaluate": told})
 
 

@@ -19,6 +19,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MOST_COUNTS
 from hanse_schemas.metrics import COARSE, FINEST, MOST_CLASSES, families
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, Rule
+from hanse_schemas.subgroups import MOST_GROUPS
 
 if TYPE_CHECKING:
     from hanse_schemas.job import Job
@@ -66,6 +67,10 @@ PROTOCOLS: Mapping[str, Protocol] = {
         instead="evaluate.metrics without those that are made of the confusion matrix, which needs no protocol where "
         f"there are {COARSE} classes or fewer; accuracy needs none",
     ),
+    "subgroup_counts": Protocol(
+        "what is counted of test examples, by each value of a category", MOST_GROUPS, coarse=False,
+        instead="without evaluate.subgroups metrics are of all test examples together",
+    ),
     "quantiles": Protocol(
         "quartiles, exactly: how many cells begin with which bits, in 8 or 16 steps", 12288, coarse=False,
         instead="scale: standard and missing: mean need moments alone",
@@ -92,10 +97,11 @@ def asked_by_job(job: Job) -> dict[str, int]:
     prepare = job.prepare
     asked = asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
     counts = job.evaluate
-    return asked if counts.optional else asked | asked_by_counts(counts.named, counts.bins, counts.classes)
+    groups = 0 if counts.subgroups is None else len(counts.subgroups.labels)
+    return asked if counts.optional else asked | asked_by_counts(counts.named, counts.bins, counts.classes, groups)
 
 
-def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | None) -> dict[str, int]:
+def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | None, groups: int = 0) -> dict[str, int]:
     """The protocols that an evaluation needs, as `asked_by`.
 
     Coarse are histograms with a power of two of bins, which lie within each other (those of 31 and of 32 together would
@@ -105,16 +111,19 @@ def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | Non
     Args:
         bins: of each histogram; None: as many as fit.
         classes: None: not known, as of two.
+        groups: of examples, each of which has its own counts; 0: all are together.
     """
     needed, asked, classes = families(metrics), dict[str, int](), classes or 2
     if "scores" in needed:
-        questions = FINEST if bins is None else bins * (classes if classes > 2 else 1)
+        questions = FINEST if bins is None else bins * (classes if classes > 2 else 1) * max(1, groups)
         if bins is None or questions > COARSE or bins & (bins - 1):
             asked["score_histograms"] = questions
     if "probabilities" in needed:
         asked["calibration"] = PROTOCOLS["calibration"].most
     if "confusion" in needed and classes > COARSE:
         asked["confusion"] = classes
+    if groups:
+        asked["subgroup_counts"] = groups
     return asked
 
 

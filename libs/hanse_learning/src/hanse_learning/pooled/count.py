@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError, unfit
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.metrics import confusion
 from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOST_EXAMPLES, Counts
 from hanse_learning.pooled.scores import Floats, Words, histogram
@@ -19,12 +19,15 @@ MOMENT_BITS = 2 * VALUE_BITS
 """Of sums of errors: fixed point with so many bits behind the point, 160 before."""
 
 
-def counts_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
+def counts_of(
+    counts: Counts, outputs: Floats, targets: NDArray[np.generic], groups: NDArray[np.int64] | None = None
+) -> Words:
     """The vector (words,) of one site.
 
     Args:
         outputs: logits (n, classes), or of regression values (n, 1).
         targets: labels (n,), or values (n, 1).
+        groups: (n,) of the examples, where it is counted by these.
 
     Raises:
         HanseError: SCHEMA_MISMATCH for so many examples that words could overflow; TRAINING_FAILED for outputs that are
@@ -34,9 +37,19 @@ def counts_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> 
         raise unfit(f"test examples: at most {MOST_EXAMPLES} can be counted", len(targets))
     if not np.isfinite(outputs).all():
         raise HanseError(ErrorCode.TRAINING_FAILED, "evaluation: the model's outputs are not finite")
-    vector = np.zeros(counts.words, np.uint64)
+    if counts.subgroups is None:
+        return _block(counts, outputs, targets)
+    if groups is None or len(groups) != len(targets):
+        raise invalid("groups", None if groups is None else len(groups), f"one for each of {len(targets)} examples")
+    blocks = [_block(counts, outputs[groups == at], targets[groups == at]) for at in range(counts.groups)]
+    return np.concatenate(blocks)
+
+
+def _block(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
+    """Of the examples of one group."""
+    vector = np.zeros(counts.block, np.uint64)
     vector[0], vector[1] = 1, len(targets)
-    for family, part in counts.parts.items():
+    for family, part in counts.parts.items() if len(targets) else ():
         vector[part] = _OF[family](counts, outputs, targets)
     return vector
 

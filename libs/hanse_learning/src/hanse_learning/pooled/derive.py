@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hanse_learning.metrics import matthews
 from hanse_learning.pooled.count import FRACTION_BITS, MOMENT_BITS
 from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOMENTS, MOST_EXAMPLES, Counts
 from hanse_learning.pooled.scores import Words, ranking
+from hanse_learning.pooled.subgroups import of_groups
 from hanse_privacy.ring import limbs
 from hanse_schemas.metrics import COUNTED
 
@@ -53,8 +54,35 @@ class _Found:
 def pooled(counts: Counts, words: Words) -> Pooled:
     """What a sum (words,) of sites' vectors says. It never fails: what cannot be told has a reason.
 
-    Classes have equal weight in what is a mean over more than two of them.
+    Classes have equal weight in what is a mean over more than two of them. Of groups `curves` has `subgroups`.
     """
+    if counts.subgroups is None:
+        return _pooled(counts, words)
+    blocks = words.reshape(counts.groups, counts.block)
+    whole = np.concatenate([blocks[:1, 0], blocks[:, 1:].sum(axis=0)])  # a site is in the head of every block
+    found = _pooled(counts, whole)
+    if not _all_consistent(counts, whole) or not all(_all_consistent(counts, block) for block in blocks):
+        return found
+    asked = counts.subgroups
+    sizes = blocks[:, 1:2].astype(np.int64)
+    if counts.classes:
+        tables = blocks[:, counts.parts["confusion"]].reshape(-1, counts.classes, counts.classes)
+        sizes = tables.sum(axis=2).astype(np.int64)
+    told = of_groups(blocks, sizes, asked.labels, asked.smallest, lambda block: _pooled(counts, block).metrics)
+    return replace(found, curves=found.curves | {"subgroups": {"column": asked.column, **told}})
+
+
+def _all_consistent(counts: Counts, words: Words) -> bool:
+    examples = int(words[1])
+    if not examples:
+        return not words[2:].any()
+    return examples <= MOST_EXAMPLES and all(
+        _consistent(counts, family, words[part], examples) for family, part in counts.parts.items()
+    )
+
+
+def _pooled(counts: Counts, words: Words) -> Pooled:
+    """Of one block of words."""
     sites, examples = int(words[0]), int(words[1])
     found = _Found(curves={"examples": examples, "sites": sites})
     wanted = tuple(dict.fromkeys(name for name in counts.names if name in COUNTED))

@@ -19,6 +19,8 @@ from hanse_fabric.messages.base import explain
 from hanse_fabric.messages.masking import MOST_COUNTS
 from hanse_schemas.job import Job
 from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, MOST_CLASSES, Family, Task, families, of_task
+from hanse_schemas.prepare import Prepare
+from hanse_schemas.subgroups import Subgroups
 
 MOST_WORDS = MOST_COUNTS
 """Of one evaluation, so that the file of a masked one fits on the bus."""
@@ -40,16 +42,23 @@ class Counts:
         names: of the metrics that are wanted.
         classes: number of classes; 0 for regression.
         bins: of each histogram of scores.
+        subgroups: by which of the examples' groups it is counted; None: of all together.
     """
 
     names: tuple[str, ...]
     task: Task
     classes: int
     bins: int = FINEST
+    subgroups: Subgroups | None = None
+
+    @property
+    def groups(self) -> int:
+        """Of examples, each with a block of words."""
+        return 1 if self.subgroups is None else len(self.subgroups.labels)
 
     @cached_property
     def parts(self) -> Mapping[Family, slice]:
-        """The words of each family."""
+        """The words of each family in a block."""
         sizes: dict[Family, int] = {
             "confusion": self.classes**2,
             "scores": 2 * self.curves * self.bins,
@@ -57,7 +66,10 @@ class Counts:
             "moments": MOMENT_LIMBS * len(MOMENTS),
         }
         found, at = dict[Family, slice](), _HEAD
-        for family in families(self.names):
+        needed = set(families(self.names))
+        if self.subgroups is not None and self.classes:
+            needed.add("confusion")  # it says how many of each class a group has
+        for family in sorted(needed):
             found[family] = slice(at, at + sizes[family])
             at += sizes[family]
         return MappingProxyType(found)
@@ -68,17 +80,22 @@ class Counts:
         return 1 if self.classes == 2 else self.classes
 
     @property
-    def words(self) -> int:
-        """The vector's length; 0 where nothing is counted."""
+    def block(self) -> int:
+        """Words of a group; 0 where nothing is counted."""
         return max((part.stop for part in self.parts.values()), default=0)
 
+    @property
+    def words(self) -> int:
+        """The vector's length: the groups' blocks."""
+        return self.groups * self.block
 
-def finest(classes: int, names: Iterable[str]) -> int:
+
+def finest(classes: int, names: Iterable[str], subgroups: Subgroups | None = None) -> int:
     """The most bins of so many classes' histograms that leave room for everything else."""
-    others = Counts(tuple(name for name in names if name in COUNTED and COUNTED[name].family != "scores"),
-                    "classification", classes).words + _HEAD  # fmt: skip
+    named = tuple(name for name in names if name in COUNTED and COUNTED[name].family != "scores")
+    others = Counts(named, "classification", classes, subgroups=subgroups)
     curves = classes if classes > 2 else 1
-    return max(COARSE, min(FINEST, (MOST_WORDS - others) // (2 * curves)))
+    return max(COARSE, min(FINEST, (MOST_WORDS // others.groups - others.block - _HEAD) // (2 * curves)))
 
 
 def counts_of_job(job: Job) -> Counts | None:
@@ -96,8 +113,8 @@ def counts_of_job(job: Job) -> Counts | None:
             "this project's schema does not tell",
         )  # fmt: skip
     task: Task = "classification" if asked.classes else "regression"
-    bins = finest(asked.classes, asked.named) if asked.bins is None else asked.bins
-    return Counts(asked.named, task, asked.classes, bins)
+    bins = finest(asked.classes, asked.named, asked.subgroups) if asked.bins is None else asked.bins
+    return Counts(asked.named, task, asked.classes, bins, asked.subgroups)
 
 
 def check_counts(job: Job) -> None:
@@ -120,9 +137,29 @@ def check_counts(job: Job) -> None:
         )  # fmt: skip
     if counts.classes > MOST_CLASSES:
         raise invalid("evaluate.classes", counts.classes, f"at most {MOST_CLASSES}, of which sites can count together")
-    most = finest(counts.classes, counts.names)
+    most = finest(counts.classes, counts.names, counts.subgroups)
     if counts.bins > most:
-        raise invalid("evaluate.bins", counts.bins, f"at most {most} with {counts.classes} classes")
+        groups = f" in {counts.groups} groups" if counts.subgroups else ""
+        raise invalid("evaluate.bins", counts.bins, f"at most {most} with {counts.classes} classes{groups}")
+    if counts.subgroups is not None:
+        _check_subgroups(job, counts, counts.subgroups)
+
+
+def _check_subgroups(job: Job, counts: Counts, asked: Subgroups) -> None:
+    field = "evaluate.subgroups"
+    if counts.words > MOST_WORDS:
+        raise invalid(
+            field, f"{counts.groups} groups of {counts.classes} classes", f"at most {MOST_WORDS} counts in all",
+            hint="leave auroc and average_precision out, or take a column of fewer values",
+        )  # fmt: skip
+    if not isinstance(job.prepare, Prepare) or asked.kind is None:
+        raise invalid(field, asked.column, "a job that prepares the project's table, by a section prepare or none")
+    wanted = job.participants
+    if wanted.fraction != 1 or wanted.quorum != 1:
+        raise invalid(
+            field, f"fraction {wanted.fraction:g} and quorum {wanted.quorum:g}", "1 and 1 of participants: rounds of "
+            "other sites would tell single sites' groups by their difference",
+        )  # fmt: skip
 
 
 def counts_in(config: Mapping[str, Any]) -> Counts | None:
@@ -139,7 +176,9 @@ def counts_in(config: Mapping[str, Any]) -> Counts | None:
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.evaluate.counts: {explain(error)}") from None
     check_metrics(asked.names, asked.task)
-    counts = Counts(asked.names, asked.task, asked.classes, asked.bins)
+    counts = Counts(asked.names, asked.task, asked.classes, asked.bins, asked.subgroups)
+    if asked.subgroups is not None and asked.subgroups.kind is None:
+        raise invalid("task.config.evaluate.counts.subgroups", told, "a column with its kind and values")
     if counts.words > MOST_WORDS or (asked.task == "classification") != (asked.classes > 1):
         raise invalid("task.config.evaluate.counts", told, f"at most {MOST_WORDS} words of classes, or of values")
     return counts
@@ -152,7 +191,10 @@ def is_optional(config: Mapping[str, Any]) -> bool:
 
 def told_of(counts: Counts) -> dict[str, Any]:
     """As a task's config has it."""
-    return {"names": list(counts.names), "task": counts.task, "classes": counts.classes, "bins": counts.bins}
+    told = {"names": list(counts.names), "task": counts.task, "classes": counts.classes, "bins": counts.bins}
+    if counts.subgroups is None:
+        return told
+    return told | {"subgroups": counts.subgroups.model_dump(mode="json")}
 
 
 class _Asked(Frozen):
@@ -160,6 +202,7 @@ class _Asked(Frozen):
     task: Task
     classes: int = Field(ge=0, le=MOST_CLASSES)
     bins: int = Field(ge=2, le=FINEST)
+    subgroups: Subgroups | None = None
 
 
 def check_metrics(names: Iterable[str], task: Task, *, field: str = "evaluate.metrics") -> None:

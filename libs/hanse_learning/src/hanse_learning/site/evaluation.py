@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -49,12 +51,13 @@ def evaluate(
 
 def evaluated(
     module: nn.Module, data: Examples, problem: Problem, *, cut: Mapping[str, float] | None = None,
-    counts: Counts | None = None,
+    counts: Counts | None = None, groups: NDArray[np.int64] | None = None,
 ) -> Evaluated:  # fmt: skip
     """As `evaluate`, with what is counted for metrics of all sites' examples.
 
     Args:
         counts: None, or what to count; nothing where values are cut, for these are to have noise.
+        groups: (n,) of the examples, where these are counted by groups.
 
     Raises:
         HanseError: INVALID_INPUT where the model has other classes than are to be counted.
@@ -68,7 +71,7 @@ def evaluated(
         outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
     if cut is not None:
         return Evaluated(_means(_each(outputs, y, problem), cut))
-    counted = "" if counts is None else _counted(counts, outputs, y, problem)
+    counted = "" if counts is None else _counted(counts, outputs, y, problem, groups)
     if problem.task == "classification":
         outputs = class_logits(outputs)
         loss = float(nn.functional.cross_entropy(outputs, y))
@@ -91,14 +94,16 @@ def evaluated(
     return Evaluated(metrics, counted)
 
 
-def _counted(counts: Counts, outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> str:
+def _counted(
+    counts: Counts, outputs: torch.Tensor, y: torch.Tensor, problem: Problem, groups: NDArray[np.int64] | None
+) -> str:
     """What is counted of outputs (n, k), in double precision."""
     if problem.task == "classification":
         outputs = class_logits(outputs)
     has = outputs.shape[1] if problem.task == "classification" else 0
     if has != counts.classes:
         raise invalid("evaluate.classes", counts.classes, f"{has}, which this model has")
-    return pack_words(counts_of(counts, outputs.double().cpu().numpy(), y.cpu().numpy()))
+    return pack_words(counts_of(counts, outputs.double().cpu().numpy(), y.cpu().numpy(), groups))
 
 
 def _each(outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> dict[str, torch.Tensor]:

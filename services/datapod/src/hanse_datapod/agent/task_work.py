@@ -327,6 +327,9 @@ class TaskWork:
                 elif task.kind is TaskKind.PREPARE:
                     with of_the_data(task):
                         self._policy.check_cells(outcome.data)
+                elif task.kind is TaskKind.EVALUATE:
+                    with of_the_data(task):
+                        self._policy.check_subgroups(task, outcome.data)
                 if is_study_step(task) and task.masking is None:
                     finished = plain_study_answer(self._link, task, outcome)
                 elif task.masking is None or not masked(task):

@@ -34,7 +34,8 @@ class AskingPolicy(Frozen):
         phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
             The .fam file's own phenotype is `FAM`.
         group: a study of fewer cases or controls at this site is refused, and so are moments of a column of which it
-            has fewer cells (but some); None: 10 where masking is required, else 1.
+            has fewer cells (but some), and counts of a group of fewer test examples; None: 10 where masking is
+            required, else 1.
         differ: a study is refused whose people differ from an earlier study's by fewer than so many, and are not the
             same; None: 10 where masking is required, else 0.
         protocols: which of the protocols of many fine questions are open; None: where masking or privacy is required,
@@ -114,6 +115,16 @@ class AskingPolicy(Frozen):
         strangers = set(study.covariates) - set(study.covariates if covariates is None else covariates)
         if strangers:
             raise forbidden("asking.covariates", ", ".join(sorted(strangers)), covariates or "none")
+
+    def check_smallest(self, smallest: int, *, cautious: bool) -> None:
+        """Whether groups of so few people may be told of, over all sites.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        least = self.group if self.group is not None else FEW if cautious else 1
+        if smallest < least:
+            raise forbidden("asking.group", f"subgroups of {smallest}", f"evaluate.subgroups.smallest of {least}")
 
     def check_group(self, data: DataState, asked: str, *, cautious: bool) -> None:
         """Whether what is told of is enough people at this site. How many they are is not said.

@@ -31,6 +31,7 @@ from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import check_columns, rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
 from hanse_schemas.schema import DataSchema
+from hanse_schemas.subgroups import check_declared
 
 if TYPE_CHECKING:
     from hanse_datapod.worker.port import WorkOutcome
@@ -145,8 +146,11 @@ class Policy(Frozen):
             self.check_protocols(asked_by(rules))
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
+        if counts.subgroups is not None:
+            check_declared(counts.subgroups, schema)
+            self.asking.check_smallest(counts.subgroups.smallest, cautious=self._cautious)
         if not is_optional(task.config):
-            self.check_protocols(asked_by_counts(counts.names, counts.bins, counts.classes))
+            self.check_protocols(self._asked_by(counts))
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -168,6 +172,21 @@ class Policy(Frozen):
             HanseError: POLICY.
         """
         self.asking.check_group(data, "moments of a column with fewer cells", cautious=self._cautious)
+
+    def check_subgroups(self, task: Task, data: DataState) -> None:
+        """Whether all groups of test examples by which a task counts have enough of them here, or none.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        counts = counts_in(task.config)
+        if counts is not None and counts.subgroups is not None:
+            self.asking.check_group(data, "counts of a group of fewer test examples", cautious=self._cautious)
+
+    @staticmethod
+    def _asked_by(counts: Counts) -> dict[str, int]:
+        groups = counts.groups if counts.subgroups is not None else 0
+        return asked_by_counts(counts.names, counts.bins, counts.classes, groups)
 
     @property
     def _cautious(self) -> bool:
@@ -223,7 +242,7 @@ class Policy(Frozen):
     def _may_count(self, counts: Counts) -> bool:
         """Whether a task that does not insist on its counts has them; one that does was refused before."""
         try:
-            self.check_protocols(asked_by_counts(counts.names, counts.bins, counts.classes))
+            self.check_protocols(self._asked_by(counts))
         except HanseError:
             return False
         return not self.privacy.required

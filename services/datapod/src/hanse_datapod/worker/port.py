@@ -92,7 +92,8 @@ class DataState:
             differs (base64 of `hanse_privacy.works.people`).
         ids: of a study, the same of who the people are.
         group: of a study, the number of cases or of controls, whichever are fewer; of a preparation, the cells of the
-            column that has fewest, but some, of those that are summed; None where there are none.
+            column that has fewest, but some, of those that are summed; of an evaluation by groups, the test examples of
+            the smallest; None where there are none.
     """
 
     fingerprint: str = ""

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from torch import nn
 
-from hanse_datapod.worker.port import SPARE, WorkOutcome, extra_output
+from hanse_datapod.worker.port import SPARE, DataState, WorkOutcome, extra_output
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.site_state import LOCAL
+from hanse_datapod.worker.work.subgroups import fewest_of, groups_of
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
@@ -42,8 +43,11 @@ def evaluate(work: WorkContext) -> WorkOutcome:
     with on_device(module, work.device):
         note = adapt(_session(work, module, problem, received, work.data().train))
         cut = (work.config.get("privacy") or {}).get("cut")
-        found = evaluated(module, examples, problem, cut=cut, counts=counts_in(work.config))
-    return WorkOutcome(None, len(examples), found.metrics, note=note or received.note, counted=found.counted)
+        counts = counts_in(work.config)
+        groups = None if counts is None else groups_of(work, counts)
+        found = evaluated(module, examples, problem, cut=cut, counts=counts, groups=groups)
+    data = DataState() if groups is None else DataState(group=fewest_of(groups))
+    return WorkOutcome(None, len(examples), found.metrics, note=note or received.note, counted=found.counted, data=data)
 
 
 def train(work: WorkContext) -> WorkOutcome:

@@ -30,7 +30,7 @@ def measure(work: WorkContext) -> WorkOutcome:
     Raises:
         HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
     """
-    tables = _tables(work)
+    tables = tables_of(work)
     table, rules = tables.train, rules_of(work.config.get("prepare"))
     asked = work.config.get("quantiles")
     arrays: dict[str, Any] = (
@@ -62,11 +62,16 @@ def on_prepared(work: WorkContext) -> WorkContext:
         raise mismatch("preparation: it is of other columns than the project's schema")
     return replace(
         work, schema=prepared_schema(work.schema, preparation),
-        data=lambda: SiteData(*_tables(work).prepared(preparation)),
+        data=lambda: SiteData(*tables_of(work).prepared(preparation)),
     )  # fmt: skip
 
 
-def _tables(work: WorkContext) -> SiteTables:
+def tables_of(work: WorkContext) -> SiteTables:
+    """The site's raw tables.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH where it has none.
+    """
     if work.tables is None:
         raise mismatch("data: a preparation is of tables, this site has none")
     return work.tables()

@@ -1,0 +1,69 @@
+"""Metrics of groups of test examples, of which nothing small is told.
+
+A group is told of where it has enough examples of every class. What is not told would follow from the whole less what
+is told, where that is little: so further groups, the smallest first, are kept back until those that are, taken
+together, have enough as well (complementary suppression). It depends on the true classes alone, so that it is the same
+in every evaluation of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_learning.pooled.scores import Words
+
+Numbers = NDArray[np.int64]
+
+
+def group_of(kind: str, values: tuple[str, ...], cells: NDArray[Any]) -> Numbers:
+    """The group (n,) of each cell: the value's place; the last for what is missing, or none of them."""
+    if kind == "boolean":
+        return np.where(np.isnan(cells), 2, np.nan_to_num(cells)).astype(np.int64)
+    places = {value: at for at, value in enumerate(values)}
+    return np.array([places.get(cell, len(values)) for cell in cells.tolist()], np.int64)
+
+
+def told_groups(sizes: Numbers, smallest: int) -> NDArray[np.bool_]:
+    """Which groups are told of: (groups,).
+
+    Args:
+        sizes: (groups, classes) examples by true class; of regression (groups, 1).
+        smallest: so many of each class that there is at all.
+    """
+    there = sizes[:, sizes.sum(axis=0) > 0]
+    told: NDArray[np.bool_] = (there >= smallest).all(axis=1) & (there.sum(axis=1) > 0)
+    order = sorted(np.flatnonzero(told).tolist(), key=lambda at: (int(there[at].sum()), at))
+    for at in order:
+        hidden = there[~told].sum(axis=0)
+        if not hidden.any() or (hidden >= smallest).all():
+            break
+        told[at] = False
+    return told
+
+
+def of_groups(
+    blocks: Words, sizes: Numbers, labels: tuple[str, ...], smallest: int,
+    measure: Callable[[Words], dict[str, float] | None],
+) -> dict[str, Any]:  # fmt: skip
+    """What is told of groups, as JSON: by name `examples` and metrics; `others` are all that are kept back, together.
+
+    Args:
+        blocks: counts (groups, words).
+        measure: metrics of counts; None: they are none.
+    """
+    told = told_groups(sizes, smallest)
+    groups = {}
+    for at in np.flatnonzero(told).tolist():
+        if (found := measure(blocks[at])) is not None:
+            groups[labels[at]] = {"examples": int(sizes[at].sum()), **found}
+    kept = [label for at, label in enumerate(labels) if not told[at]]
+    made: dict[str, Any] = {"smallest": smallest, "groups": groups, "kept_back": kept}
+    rest = blocks[~told].sum(axis=0)
+    number = int(sizes[~told].sum())
+    if groups and number and (others := measure(rest)) is not None:
+        made["others"] = {"examples": number, **others}
+    return made
