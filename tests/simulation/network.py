@@ -78,7 +78,8 @@ class Network:
 
 @dataclass(slots=True)
 class Death:
-    """When a process dies: at its n-th publication, just before the message is stored or just after it.
+    """When a process dies: at its n-th publication, just before the message is stored or just after it. A site's
+    requests count as well.
 
     Attributes:
         at: n, of all its connections; 0: it lives.
@@ -142,7 +143,17 @@ class DistantBus(MemoryBus):
         await self._ask(lambda: super(DistantBus, self).purge(*args), timeout)
 
     async def request(self, *args: Any, timeout: float = 10.0) -> bytes:
-        return await self._ask(lambda: super(DistantBus, self).request(*args, timeout=timeout), timeout)
+        # What a site hands in is a request: it dies at these as the hub's processes do at their publications.
+        last = self._site and await self._death.before()
+
+        async def hand_in() -> bytes:
+            try:
+                return await super(DistantBus, self).request(*args, timeout=timeout)
+            finally:
+                if last:
+                    await self._death.now()
+
+        return await self._ask(hand_in, timeout)
 
     async def tell(self, subject: str, data: bytes, **more: Any) -> None:
         """What is told crosses in order, and is lost where a request would be, or where the connection is cut."""

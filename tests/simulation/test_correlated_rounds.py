@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
+from hanse_coordinator.verbs.durable import DurableVerbs
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Reduced, Task, TaskKind
 from hanse_fabric.subjects import REDUCED, TASK
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_learning.server.private_mean import PrivateMean
 from hanse_privacy.correlated.matrix import round_name
+from hanse_privacy.ledger import NAME
+from hanse_privacy.noise.source import NoiseSource
+from hanse_schemas.schema import DataSchema
 from simulation.league import League
+from simulation.network import Death
 from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
+from simulation.trainer import Trainer
 
 NAMES = ("east", "north", "south", "west")
 PRIVATE = {
@@ -67,33 +79,83 @@ async def test_a_run_ends_where_too_few_have_rested(clock: VirtualClock, tmp_pat
     assert "1 of those present may take part again" in record.reason
 
 
-def test_a_coordinator_that_is_killed_at_any_step_asks_for_the_same_noise(tmp_path: Path) -> None:
-    def told(made: League, record: RunRecord) -> object:
-        assert len(reductions(made)) == record.round == 3
-        asked = trained(made)
-        assert not asked[1] & asked[2]
-        assert not asked[2] & asked[3]
-        made_of: dict[str, str] = {}
-        for reduced in made.published(REDUCED, Reduced):
-            digest = reduced.outputs["model"].digest
-            assert made_of.setdefault(reduced.step, digest) == digest  # however often it was made
-        return sorted(made_of)
+class Mortal(Trainer):
+    """A site's worker, at whose work the site may die: before it, when all is charged, or after it, unanswered."""
 
-    outcomes = outcomes_when_killed(tmp_path, NAMES, correlated_job(rounds=3), every=5, told=told)
+    death: Death
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        last = await self.death.before()
+        outcome = await super().work(request, on_progress)
+        if last:
+            await self.death.now()
+        return outcome
+
+
+def turns_of(made: League, site: str) -> list[tuple[str, int | None]]:
+    """What a site's ledger says: its charge, and the rounds of its turns."""
+    return [(entry["what"], entry.get("round")) for entry in read_chain(made.folder / site, NAME)]
+
+
+@pytest.fixture
+def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs' noise is made of the same secret: else no two of them could be compared. Sites are mortal at work."""
+    add_site = League.add_site
+
+    async def add(made: League, name: str, worker: Mortal, schema: DataSchema) -> None:
+        await add_site(made, name, worker, schema)
+        worker.death = made.processes[name].death
+
+    monkeypatch.setattr(DurableVerbs, "secret", lambda _, count: bytes(range(count)))
+    monkeypatch.setattr(League, "add_site", add)
+
+
+def killed(folder: Path, process: str, told: Callable[[League, RunRecord], object]) -> list[object]:
+    """Of four rounds, for each kill of a process: see `outcomes_when_killed`. No other aggregator does its work."""
+    every = 7 if process.startswith("coordinator") else 1
+    return outcomes_when_killed(
+        folder, NAMES, correlated_job(), every=every, process=process, told=told,
+        worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("one_secret")
+@pytest.mark.parametrize("process", ["coordinator-0", "aggregator-0", "registry", "south", "west"])
+def test_whoever_is_killed_at_any_step_the_models_are_the_same_to_the_bit_and_sites_are_charged_once(
+    tmp_path: Path, process: str
+) -> None:
+    def told(made: League, record: RunRecord) -> object:
+        made_of: dict[str, set[str]] = {}
+        for reduced in made.published(REDUCED, Reduced):
+            made_of.setdefault(reduced.step, set()).add(reduced.outputs["model"].digest)
+        for step, digests in made_of.items():
+            assert len(digests) == 1, f"{step} was made in two ways, whose difference is noise alone"
+        for site in NAMES:
+            asked = turns_of(made, site)
+            assert asked in [[("charge", None), ("turn", first), ("turn", first + 2)] for first in (1, 2)], asked
+        assert len(reductions(made)) == record.round == 4
+        return sorted((step, *digests) for step, digests in made_of.items()), record.model_digest
+
+    outcomes = killed(tmp_path, process, told)
     assert len(outcomes) > 5
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
-def test_an_aggregator_that_is_killed_at_any_step_makes_the_same_model_again(tmp_path: Path) -> None:
-    def told(made: League, record: RunRecord) -> object:
-        made_of: dict[str, str] = {}
-        for reduced in made.published(REDUCED, Reduced):
-            digest = reduced.outputs["model"].digest
-            assert made_of.setdefault(reduced.step, digest) == digest
-        return sorted(made_of), record.round
+@pytest.mark.usefixtures("one_secret")
+def test_control_an_aggregator_that_draws_anew_after_a_kill_makes_another_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = [0]
 
-    outcomes = outcomes_when_killed(
-        tmp_path, NAMES, correlated_job(rounds=3), every=1, process="aggregator-0", told=told
-    )
-    assert len(outcomes) > 2
-    assert all(outcome == outcomes[0] for outcome in outcomes)
+    def next_draw(*_: object) -> NoiseSource:
+        draws[0] += 1
+        return NoiseSource(draws[0].to_bytes(32, "big"))
+
+    def told(_: League, record: RunRecord) -> object:
+        draws[0] = 0
+        return record.model_digest
+
+    monkeypatch.setattr(PrivateMean, "_noise_of", next_draw)
+    undisturbed, *disturbed = killed(tmp_path, "aggregator-0", told)
+    assert any(digest != undisturbed for digest in disturbed)
+    assert undisturbed in disturbed  # those whose kill came between two reductions
