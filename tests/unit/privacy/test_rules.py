@@ -65,6 +65,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "central_metrics": {"privacy": {**CENTRAL, "metrics": ASKED}, "weighting": "uniform"},
     "metrics_of_groups": {"privacy": {**SGD, "metrics": {"epsilon": 0.1, "bounds": {"r2": 1.0}}}},
     "untold_metric": {"privacy": {**LOCAL, "metrics": ASKED}, "stop": {"metric": "accuracy", "target": 0.9}},
+    "shared_turns": {"privacy": FTRL, "secure_aggregation": MASKED, **TURNS},
     "mechanism": {"privacy": {**CENTRAL, "mechanism": "staircase"}},
     "no_delta": {"privacy": {**LOCAL, "delta": 0}},
     "unmasked_shares": {"privacy": SHARES, "weighting": "uniform", "secure_aggregation": {"mode": "ring"}},
@@ -158,6 +159,12 @@ def test_each_refusal_names_the_field_the_reason_and_what_to_do(rule: Any) -> No
 )
 def test_every_pair_that_the_table_allows_passes_the_rules(number: int) -> None:
     check_rules(job(**WORKS[number]))
+
+
+def test_correlated_noise_in_shares_is_refused_for_what_it_is_and_no_hint_leads_back_to_it() -> None:
+    for changes in ({"placement": "distributed"}, {"placement": "local"}):
+        with pytest.raises(HanseError, match="to add its share in every round"):
+            check_rules(job(privacy={**FTRL, **changes}, secure_aggregation=MASKED, **TURNS))
 
 
 def test_every_rule_and_every_pair_has_a_job() -> None:

@@ -9,6 +9,10 @@ from hanse_schemas.job import check_job
 GOOD = {"rounds": 3, "model": {"name": "linear"}}
 
 
+def noisy(**changes: object) -> dict[str, object]:
+    return {"privacy": {"placement": "local", "mechanism": "gaussian", "epsilon": 2.0, **changes}}
+
+
 def several(*names: str, needed: int | None, mode: str = "compensator") -> dict[str, object]:
     """A job of several compensators, three if none is named."""
     return {"secure_aggregation": {"mode": mode, "compensators": names or ("one", "two", "three"), "needed": needed}}
@@ -38,6 +42,9 @@ def test_the_defaults_make_a_whole_job() -> None:
         ({"model": {}}, "model: a mapping with a name is needed"),
         ({"code": {"name": "../x", "digest": "0" * 64}}, "code.name"),
         ({"seed": -1}, "seed"),
+        (noisy(epsilon=0), "privacy.epsilon: Input should be greater than 0 (given 0)"),
+        (noisy(delta=1), "privacy.delta: Input should be less than 1 (given 1)"),
+        (noisy(epsilon=None), "give epsilon or noise_multiplier, one of them"),
         (several(needed=4), "needed: 4 of 3 compensators; at most all of them are needed"),
         (several("one", "two", "three", "four", needed=2), "needed: 2 of 4 compensators; more than half are"),
         (several(needed=1), "secure_aggregation.needed: Input should be greater than or equal to 2 (given 1)"),

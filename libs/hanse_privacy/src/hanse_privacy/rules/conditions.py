@@ -336,6 +336,14 @@ def too_many(job: Job, privacy: Privacy) -> str | None:
     return f"participants.fraction: {job.participants.fraction:g}" if share > 1 + 1e-9 else None
 
 
+def shared_turns(job: Job, privacy: Privacy) -> str | None:
+    if privacy.mechanism != "dp_ftrl":
+        return None
+    if privacy.placement != "central":
+        return f"privacy.placement: {privacy.placement}"
+    return None if job.secure_aggregation is None else f"secure_aggregation.mode: {job.secure_aggregation.mode}"
+
+
 def unknown_turns(job: Job, privacy: Privacy) -> str | None:
     return None if privacy.mechanism != "dp_ftrl" or job.workflow == AVERAGING else f"workflow: {job.workflow}"
 

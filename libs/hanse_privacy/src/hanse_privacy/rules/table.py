@@ -141,6 +141,15 @@ RULES: tuple[Rule, ...] = (
         at.reserved,
     ),
     Rule(
+        "privacy.mechanism dp_ftrl",
+        "secure_aggregation, or a placement other than central",
+        "the noise of a round takes back a part of what earlier rounds have added: in a masked sum each site would "
+        "have to add its share in every round, those who rest as well, and they do not",
+        "leave secure_aggregation out and trust the hub (placement central), or use placement distributed with "
+        "mechanism discrete_gaussian",
+        private(at.shared_turns),
+    ),
+    Rule(
         "privacy.placement",
         "a mechanism of another placement",
         "dp_sgd and staircase noise are made at the site, shares are of Laplace or Gaussian kinds, and the hub "
