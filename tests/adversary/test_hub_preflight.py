@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from adversary.conftest import Attacked
-from adversary.lying_hub import LyingHub, refusals
+from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.stage import EXAMPLES
 from hanse_datapod.agent import preflight
-from hanse_fabric.messages import FindingCode, MaskingMode, PrivacyTerms, SiteCheck, Task, TaskKind
+from hanse_datapod.home.runs import Runs
+from hanse_fabric.messages import FindingCode, MaskingMode, Outcome, PrivacyTerms, Result, SiteCheck, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.accounting.calibration import noise_for
 
@@ -105,14 +106,41 @@ async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by
         assert len(set((await answers(hub))["plain"])) == len(hub.stage.names)
 
 
-async def test_a_site_that_limits_runs_answers_so_many_questions_a_day_and_no_more(attacked: Attacked) -> None:
-    async with attacked(**CAUTIOUS | {"asking": {"runs": 3}}) as hub:
+async def test_a_site_that_limits_questions_answers_so_many_a_day_and_no_more(attacked: Attacked) -> None:
+    async with attacked(**CAUTIOUS | {"asking": {"questions": 3}}) as hub:
         heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
     assert [bool(result.payload) for result in heard] == [True, True, True, False, False]
-    assert "asking.runs" in heard[-1].reason
+    assert "asking.questions" in heard[-1].reason
 
 
 async def test_control_without_the_limit_it_answers_all_of_them(attacked: Attacked) -> None:
     async with attacked(**CAUTIOUS) as hub:
         heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
     assert all(result.payload for result in heard)
+
+
+FEW_RUNS = {"asking": {"runs": 2, "questions": 3}}
+
+
+async def rounds_after_questions(hub: LyingHub) -> list[Result]:
+    """What a site answers to rounds of two runs, once it has been asked more questions than it answers."""
+    for number in range(5):
+        await hub.ask(asked(hub, "site-0", number))
+    rounds = [hub.task("site-0", "r1-train", model=MODEL, run=f"run{number:09}") for number in range(2)]
+    return [(await hub.ask(task))["site-0"] for task in rounds]
+
+
+async def test_questions_use_up_no_run_of_the_day(attacked: Attacked) -> None:
+    async with attacked(**FEW_RUNS) as hub:
+        assert [result.outcome for result in await rounds_after_questions(hub)] == [Outcome.DONE, Outcome.DONE]
+
+
+async def test_control_where_questions_are_counted_among_runs_they_keep_all_of_them_away(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Runs.begin
+    monkeypatch.setattr(Runs, "begin", lambda *asked, **_: begin(*asked, of="runs"))
+    async with attacked(**FEW_RUNS) as hub:
+        said = await rounds_after_questions(hub)
+    assert [result.outcome for result in said] == [Outcome.REFUSED, Outcome.REFUSED]
+    assert all("asking.runs" in result.reason for result in said)

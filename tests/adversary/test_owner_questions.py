@@ -87,6 +87,6 @@ async def test_so_many_jobs_a_day_do_not_find_one_persons_age(clock: VirtualCloc
 async def test_control_without_the_limit_a_day_is_enough(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runs, "begin", lambda *_: None)
+    monkeypatch.setattr(Runs, "begin", lambda *_, **__: None)
     async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
         assert await oldest(made) == (OLDEST, OLDEST + 1, "")

@@ -28,7 +28,7 @@ from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.outbox import Leaving, Outbox
-from hanse_datapod.home.runs import Runs
+from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.binding import check_binding
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
@@ -243,7 +243,7 @@ class TaskWork:
         """Say what the site would do of a job, and write the answer down. Blocks."""
         task = opened.task
         self._look_back(opened)
-        self._begin_run(task)
+        self._count(task, self._policy.asking.most_questions(cautious=self._policy.masking.required), "questions")
         said = self._preflight.answer(task)
         with self._finishing:
             result = result_for(task).model_copy(update={"payload": said.encode()})
@@ -251,15 +251,17 @@ class TaskWork:
             self._journal.finish(task, finished)
             return finished
 
-    def _begin_run(self, task: Task) -> None:
-        """Count the run among those of the day.
+    def _count(self, task: Task, most: int | None, of: Counted) -> None:
+        """Count what is asked among what was asked that day.
+
+        Args:
+            most: so many may be; None: any number, and nothing is counted.
 
         Raises:
             HanseError: POLICY.
         """
-        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
         if most is not None:
-            self._runs.begin(task.run, self._clock.now().timestamp(), most)
+            self._runs.begin(task.run, self._clock.now().timestamp(), most, of=of)
 
     def _admit(self, opened: OpenTask) -> None:
         """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
@@ -269,7 +271,7 @@ class TaskWork:
         self._policy.check_asking(task, self._link.identity.schema)
         self._questions.check(task)
         if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
-            self._begin_run(task)
+            self._count(task, self._policy.asking.most_runs(cautious=self._policy.masking.required), "runs")
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",

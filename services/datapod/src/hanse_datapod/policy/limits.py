@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hanse_datapod.worker.port import DataState
 
 DAY_S = 86_400.0
-RUNS, FEW = 100, 10
+RUNS, QUESTIONS, FEW = 100, 100, 10
 """Defaults of a policy that requires masking."""
 
 
@@ -30,6 +30,8 @@ class AskingPolicy(Frozen):
 
     Attributes:
         runs: so many a day; None: 100 where masking is required, else any number.
+        questions: before a run, what the site says of its job, which are not counted among `runs`: so many a day; None:
+            100 where masking is required, else any number.
         columns: of tables: what the project's schema names must be among these; None: anything.
         phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
             The .fam file's own phenotype is `FAM`.
@@ -43,6 +45,7 @@ class AskingPolicy(Frozen):
     """
 
     runs: int | None = Field(default=None, ge=1)
+    questions: int | None = Field(default=None, ge=1)
     columns: tuple[str, ...] | None = None
     phenotypes: tuple[str, ...] | None = None
     covariates: tuple[str, ...] | None = None
@@ -80,6 +83,10 @@ class AskingPolicy(Frozen):
     def most_runs(self, *, cautious: bool) -> int | None:
         """So many runs a day; None: any number."""
         return self.runs if self.runs is not None or not cautious else RUNS
+
+    def most_questions(self, *, cautious: bool) -> int | None:
+        """So many questions before a run a day; None: any number."""
+        return self.questions if self.questions is not None or not cautious else QUESTIONS
 
     def few(self, *, cautious: bool) -> int:
         """By how few people two studies must not differ."""
