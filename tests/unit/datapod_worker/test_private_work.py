@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hanse_datapod.data.load import read_site_data
 from hanse_datapod.data.settings import DataSettings
@@ -143,3 +145,24 @@ def test_a_job_with_dp_sgd_trains_by_people_where_the_schema_says_whose_each_exa
     assert metrics[str(tmp_path / "test.npz")]["accuracy"] > 0.9
     with pytest.raises(HanseError, match="patient, which says whose an example is, is missing"):
         rehearse(described, tmp_path / "test.npz", [tmp_path / "test.npz"], schema=schema)
+
+
+def test_the_same_of_an_image_folder_whose_list_says_whose_each_image_is(tmp_path: Path) -> None:
+    lines = ["file,patient"]
+    for number in range(80):
+        patient, label = number // 4, number // 4 % 2
+        path = tmp_path / "train" / str(label) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 3), color=60 + 120 * label).save(path)
+        lines.append(f"{label}/{path.name},p{patient}")
+    shutil.copytree(tmp_path / "train", tmp_path / "test")  # of whom nobody asks whose
+    (tmp_path / "train" / "units.csv").write_text("\n".join(lines))
+    schema = ArraySchema(shape=(3, 4), classes=2, unit="patient")
+    privacy = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.1}
+    train = {"epochs": 40, "batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.5}}
+    described = check_job({"rounds": 1, "model": {"name": "logistic"}, "privacy": privacy, "train": train})
+    metrics = rehearse(described, tmp_path / "train", [tmp_path / "test"], schema=schema)
+    assert metrics[str(tmp_path / "test")]["accuracy"] > 0.9
+    (tmp_path / "train" / "units.csv").unlink()
+    with pytest.raises(HanseError, match="patient, which says whose an example is, is missing"):
+        rehearse(described, tmp_path / "train", [tmp_path / "test"], schema=schema)
