@@ -58,7 +58,8 @@ async def test_what_was_published_is_never_removed_whichever_version_a_workflow_
             )  # fmt: skip
             await verbs.publish(f"r{number}-publish", model=model, lineage=lineage, metrics={}, final=False)
         verbs.forget(models)
-        await verbs.steps.settle()
+        await verbs.published()
+        await verbs.settle()
         assert [made.store.exists(str(model.key)) for model in models] == [True, True, False]
 
 

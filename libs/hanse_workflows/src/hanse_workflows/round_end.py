@@ -77,10 +77,10 @@ class RoundEnds:
         overall = trained.metrics.overall | evaluated.overall
         if final or best or (job.checkpoint_every and number % job.checkpoint_every == 0):
             lineage = lineage_of(run, number, trained, self._parent)
-            version = await run.publish(
+            await run.publish(
                 f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final, best=best
             )  # fmt: skip
-            self._parent = version.digest
+            self._parent = model.digest
         run.note(
             "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
             participants=list(trained.reduction.participants), digest=model.digest,

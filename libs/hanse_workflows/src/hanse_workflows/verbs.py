@@ -23,7 +23,7 @@ from hanse_fabric.messages import (
 )
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
-from hanse_workflows.outcomes import Gathered, Published
+from hanse_workflows.outcomes import Gathered
 
 Body = dict[str, Any]
 """JSON values."""
@@ -114,15 +114,18 @@ class Verbs(Protocol):
         metrics: dict[str, float],
         final: bool,
         best: bool = False,
-    ) -> Published:
-        """Record a model version in the registry. Publishing twice is storing once.
+    ) -> None:
+        """Have a model version recorded in the registry. Publishing twice is storing once.
+
+        It may be recorded beside the steps that follow: before the next version is, and before the run has ended.
 
         Args:
             final: whether it is the run's last.
             best: whether it is the best so far, by the metric that the job names; it stays until a better one comes.
 
         Raises:
-            RunFailure: what the registry refused it for, or UNAVAILABLE when it does not answer.
+            RunFailure: what the registry refused it for, or UNAVAILABLE when it does not answer; here, or where the
+                next version is published, or at the end.
         """
         ...
 

@@ -197,7 +197,7 @@ class MemoryVerbs:
         metrics: dict[str, float],
         final: bool,
         best: bool = False,
-    ) -> Published:
+    ) -> None:
         """See `Verbs.publish`. A version is listed in `versions`."""
 
         async def store() -> Body:
@@ -206,9 +206,8 @@ class MemoryVerbs:
 
         marked = {"final": final} | ({"best": best} if best else {})
         asked = {"model": model, "lineage": lineage, "metrics": metrics} | marked
-        version = Published.of(await self.once(key, asked, store))
+        await self.once(key, asked, store)
         self.versions.append((model, lineage, metrics))
-        return version
 
     async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
         """See `Verbs.combine`. By the engine of the aggregators."""

@@ -203,7 +203,7 @@ class Supervisor:
                         await journal.append("closed", _END, end)
             await self._finish(key, context, status, notices, end)
         finally:
-            await context.steps.abandon()
+            await context.abandon()
 
     async def _outcome(self, context: DurableVerbs, status: RunStatus, held: _Held) -> dict[str, Any]:
         """Run the workflow to its end, or until its owner wants otherwise. Values for the run's record."""
@@ -229,7 +229,7 @@ class Supervisor:
     ) -> None:
         """Tidy, record the outcome, tell of it. Each part may be repeated by the next coordinator; the record comes
         late, because nobody takes up a run whose record is final."""
-        await context.steps.settle()
+        await context.settle()
         if end["state"] in FINAL_STATES:
             await context.tidy(end.get("outputs") or {})
         await self._tell_end(key, status, notices, end)
@@ -253,6 +253,7 @@ async def _conducted(verbs: DurableVerbs) -> None:
         if verbs.binds:  # a run that began under release 0.1.0 has charged its sites already
             await require_budgets(verbs)
         await conduct_prepared(workflow, verbs)
+        await verbs.published()
     except BaseExceptionGroup as several:
         first = reason_of(several)
         raise blamed(verbs.job, first) or first from several

@@ -44,7 +44,7 @@ from hanse_fabric.messages import (
 from hanse_fabric.records import Bucket
 from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
-from hanse_fabric.waiting import first_of
+from hanse_fabric.waiting import first_of, stop
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
@@ -109,7 +109,8 @@ class DurableVerbs:
         self._attendance = Attendance(self.steps.once)
         self._enrolled = EnrolledKeys(self.steps.once)
         self._warnings: set[str] = set()
-        self._published: set[str] = set()  # digests: what the registry has is never removed here
+        self._going_out: set[str] = set()  # digests: what the registry has, or is asked to take, is never removed here
+        self._publishing: tuple[asyncio.Event, asyncio.Task[None]] | None = None
         self._going: deque[list[ObjectRef]] = deque(maxlen=_REPLAYED_FORGOTTEN)
 
     # Recorded under a key.
@@ -189,7 +190,8 @@ class DurableVerbs:
         metrics: dict[str, float],
         final: bool,
         best: bool = False,
-    ) -> Published:
+    ) -> None:
+        await self.published()
         request = PublishModel(
             project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
             final=final, best=best, problem=self._problem_of_model(),
@@ -201,12 +203,31 @@ class DurableVerbs:
                     await publish(request, bus=self._bus, clock=self._clock, timeout=self._settings.publish_timeout)
                 ).body()
 
-        published = Published.of(await self.steps.once(key, {"publish": request}, ask))
-        self._published.add(published.digest)
-        self._progressed(version=published.version, digest=published.digest)
-        if best:
-            self._progressed(best=published.version)
-        return published
+        def told(body: Body) -> None:
+            version = Published.of(body)
+            self._progressed(version=version.version, digest=version.digest)
+            if best:
+                self._progressed(best=version.version)
+
+        self._going_out.add(model.digest)
+        needed = asyncio.Event()
+        going = self.steps.beside(key, {"publish": request}, ask, needed=needed, told=told)
+        if going is not None:
+            self._publishing = needed, going
+        if final:
+            await self.published()
+
+    async def published(self) -> None:
+        """Return once the last version is recorded.
+
+        Raises:
+            RunFailure: as `publish`.
+        """
+        if self._publishing is not None:
+            needed, going = self._publishing
+            needed.set()
+            await asyncio.shield(going)  # who is cancelled meanwhile leaves it to the run's end
+            self._publishing = None
 
     def _problem_of_model(self) -> dict[str, Any] | None:
         """What the run's models are for; and what raw columns become for them, once that was found."""
@@ -262,7 +283,7 @@ class DurableVerbs:
         with the next that is live, for sites may have uploaded the same bytes in the step that is open."""
         own = tuple(f"{kind}/{self.project}/{self.run}/" for kind in ("models", "updates", "masks"))
         self._going.append(
-            [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._published]
+            [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._going_out]
         )
         if self.steps.live.is_set():
             self.steps.later(self._objects.forget([ref for gone in self._going for ref in gone]))
@@ -310,6 +331,19 @@ class DurableVerbs:
             ROUND_SECONDS.observe((self._clock.now() - started).total_seconds())
 
     # For the supervisor.
+
+    async def settle(self) -> None:
+        """Wait for what is under way beside the workflow, which has ended: a version's publication, news, tidying. What
+        a publication raises is of no account here: a workflow that needs it has waited for it."""
+        if self._publishing is not None and self.steps.live.is_set():
+            await asyncio.gather(self._publishing[1], return_exceptions=True)
+        await self.steps.settle()
+
+    async def abandon(self) -> None:
+        """Stop what is under way at once: another coordinator has the run, or this one is stopping."""
+        if self._publishing is not None:
+            await stop(self._publishing[1])
+        await self.steps.abandon()
 
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""

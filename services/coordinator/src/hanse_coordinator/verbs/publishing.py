@@ -35,6 +35,7 @@ async def publish(request: PublishModel, *, bus: Bus, clock: Clock, timeout: flo
                     f"publish: the model registry did not answer for {timeout:g} s",
                     hint="see that the model registry is running and ready",
                 ) from None
+            await clock.sleep(_AGAIN_AFTER_S)  # a bus that is gone says so at once
             continue
         if reply.version is not None:
             return Published(version=reply.version.version, digest=reply.version.digest)

@@ -11,6 +11,7 @@ from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.verbs.failures import Paused
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.errors import HanseError
+from hanse_fabric.waiting import first_of
 from hanse_workflows.failures import check_recordable
 from hanse_workflows.fingerprint import fingerprint
 from hanse_workflows.keys import UsedKeys
@@ -59,13 +60,55 @@ class Steps:
             Paused: as the owner wants.
         """
         mark = fingerprint(asked)
+        body = self._recorded(key, mark)
+        if body is not None:
+            replayed(body)
+            return body
+        return await self._done(key, mark, do)
+
+    def beside(
+        self,
+        key: str,
+        asked: Mapping[str, Any],
+        do: Callable[[], Awaitable[Body]],
+        *,
+        needed: asyncio.Event,
+        told: Callable[[Body], None],
+    ) -> asyncio.Task[None] | None:
+        """As `once`, beside the steps that follow, which may be recorded before this one is. So where replay comes to
+        it and it is not recorded, replay goes on, and it is done where that ends.
+
+        Args:
+            needed: set where the workflow waits for it.
+            told: is told of the outcome.
+
+        Returns:
+            The task that does it, which is the caller's to wait for; None where it was recorded.
+
+        Raises:
+            RunFailure: STEP_CHANGED, as `once`.
+        """
+        mark = fingerprint(asked)
+        body = self._recorded(key, mark)
+        if body is not None:
+            told(body)
+            return None
+
+        async def later() -> None:
+            await first_of(self.live.wait(), needed.wait())
+            told(await self._done(key, mark, do))
+
+        return asyncio.get_running_loop().create_task(later())
+
+    def _recorded(self, key: str, mark: str) -> Body | None:
         self._keys.use(key, mark, self._journal.fingerprint_of(key))
         body = self._journal.take_closed(key)
         if body is not None:
             # What was noted before this step was closed had been told before it was.
             self._held.clear()
-            replayed(body)
-            return body
+        return body
+
+    async def _done(self, key: str, mark: str, do: Callable[[], Awaitable[Body]]) -> Body:
         self._begin()
         body = await do()
         check_recordable(key, body)

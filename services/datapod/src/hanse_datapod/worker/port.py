@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -130,7 +130,8 @@ class WorkOutcome:
 
     def body(self) -> dict[str, Any]:
         """As a worker's process tells it, without paths."""
-        return asdict(self) | {"update": self.update is not None, "extras": sorted(self.extras)}
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        return told | {"update": self.update is not None, "extras": sorted(self.extras), "data": asdict(self.data)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,12 @@ class Reach:
     def covers(self, other: Reach) -> bool:
         """Whether a process that may reach this may reach `other`, under the same policy."""
         reads = all(self._around(path) for path in other.read)
-        writes = all(path in self.write or not self.write.isdisjoint(path.parents) for path in other.write)
+        writes = all(_around(path, self.write) for path in other.write)
         return reads and writes and self.policy == other.policy
 
     def _around(self, path: Path) -> list[Path]:
         """Of this, what a path lies at or in."""
-        return [place for place in (path, *path.parents) if place in self.read or place in self.write]
+        return _around(path, self.read) + _around(path, self.write)
 
     def joined(self, other: Reach) -> Reach:
         """Both, under the policy of `other`."""
@@ -154,6 +154,22 @@ def runs_code(body: Mapping[str, Any]) -> bool:
 def absolute(paths: Any) -> frozenset[Path]:
     """Those that are given, from the root."""
     return frozenset(Path(path).absolute() for path in paths if path is not None)
+
+
+def _around(path: Path, places: frozenset[Path]) -> list[Path]:
+    """Of absolute places, those that an absolute path lies at or in. (By text: this is asked several times a task.)"""
+    text = _as_folder(path)
+    return [place for place, folder in _as_folders(places) if text.startswith(folder)]
+
+
+@lru_cache(maxsize=256)
+def _as_folders(places: frozenset[Path]) -> tuple[tuple[Path, str], ...]:
+    return tuple((place, _as_folder(place)) for place in places)
+
+
+def _as_folder(path: Path) -> str:
+    text = str(path)
+    return text if text.endswith("/") else text + "/"
 
 
 def _outermost(paths: frozenset[Path], others: frozenset[Path] = frozenset()) -> frozenset[Path]:
