@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
 from hanse_schemas.study import Study
+from hanse_site import enrol
 
 PLAN = Plan(
     snps=700,
@@ -143,3 +146,28 @@ async def test_an_error_in_a_cohorts_files_ends_the_study_and_is_told(simulated:
         rest.rename(lost)
     assert run.state == "failed"
     assert "south" in run.view.reason
+
+
+async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_later_does_not(
+    simulated: Place, tmp_path: Path
+) -> None:
+    deployment = simulated.deployment
+    run = await done(deployment, SIMULATED["trend"], "compensator")
+    digests = {output.name: output.digest for output in await asyncio.to_thread(lambda: run.outputs)}
+    await enrol(deployment.hub.url, await asyncio.to_thread(deployment.project.invite, "late"), tmp_path / "late")
+
+    def fetched(home: Path, folder: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hanse", "site", "results", run.id, folder, "--home", str(home), "--json"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    told = await asyncio.to_thread(fetched, deployment.home("east"), "home/trend")
+    body = json.loads(told.stdout)
+    assert body["digests"] == digests, told.stderr
+    assert body["snps"] > 600
+    assert {"results.tsv.gz", "report.html"} <= {path.name for path in (tmp_path / "home" / "trend").iterdir()}
+    refused = await asyncio.to_thread(fetched, tmp_path / "late", "stolen")
+    assert refused.returncode == 3, refused.stderr
+    assert "late took no part in it" in refused.stderr
+    assert not (tmp_path / "stolen").exists()
+    absent = await asyncio.to_thread(fetched, tmp_path / "nobody", "none")
+    assert "holds no identity" in absent.stderr

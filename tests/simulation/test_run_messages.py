@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ JOB: dict[str, Any] = {
 
 
 def ran(folder: Path, job: dict[str, Any], pool: pd.DataFrame = POOL) -> tuple[list[tuple[int, str]], dict[str, float]]:
-    """(warnings with their rounds, the last metrics) of a run in memory of three uneven sites."""
+    """(warnings, and why it stopped, with their rounds; the last metrics) of a run in memory of three uneven sites."""
     sites, start = {}, 0
     for name, share in SHARES.items():
         stop = start + round(share * len(pool))
@@ -46,6 +47,8 @@ def ran(folder: Path, job: dict[str, Any], pool: pd.DataFrame = POOL) -> tuple[l
     def told(kind: str, number: int, data: Any) -> None:
         if kind == "note" and data.get("warning"):
             notes.append((number, data["warning"]))
+        if kind == "round-finished" and data.get("stop"):
+            notes.append((number, data["stop"]))
 
     made = conduct(check_job(job), sites, schema=SCHEMA, told=told)
     return notes, dict(made.metrics)
@@ -111,6 +114,9 @@ def test_what_cannot_be_is_refused_at_submission(tmp_path: Path, changes: dict[s
 
 
 def test_why_a_run_stopped_by_its_loss_is_told_with_the_numbers(tmp_path: Path) -> None:
-    notes, metrics = ran(tmp_path, JOB | {"rounds": 60, "stop": {"metric": "loss", "patience": 2, "min_delta": 0.01}})
-    assert notes == []
-    assert metrics["loss"] < 0.3
+    [(_, why)], metrics = ran(
+        tmp_path, JOB | {"rounds": 60, "stop": {"metric": "loss", "patience": 2, "min_delta": 0.01}}
+    )
+    best = re.fullmatch(r"loss has not improved on (0\.\d+) for 2 evaluations", why)
+    assert best, why
+    assert metrics["loss"] - 0.01 < float(best[1]) < 0.3

@@ -101,3 +101,24 @@ async def test_an_output_that_is_not_there_is_not_found(api: Any, project: str) 
     headers = {"Authorization": f"Bearer {project}"}
     async with api.client.get(f"{BASE}/runs/{run}/outputs/results", headers=headers) as response:
         assert response.status == 404
+
+
+async def test_outputs_are_for_the_cohorts_of_the_study_and_no_other_site(api: Any, project: str) -> None:
+    """What a study tells of its people is no matter of a site that was not in it. The control is a study of before."""
+    run = (await api.ok("POST", f"{BASE}/runs", project, {"job": STUDY}))["run"]
+    body = ObjectRef(digest="a" * 64, size=3, key=f"models/gwas/{run}/outputs/results").model_dump(mode="json")
+
+    async def recorded(cohorts: tuple[str, ...] | None) -> None:
+        changed = {"outputs": {"results": body}, "cohorts": cohorts}
+        await api.hub.buckets.runs.change(lambda record: record.model_copy(update=changed), project="gwas", run=run)
+
+    keys = {name: await api.make_key("site", "gwas", participant=name) for name in ("north", "west")}
+    await recorded(("north", "south"))
+    for path in (f"{BASE}/runs/{run}/outputs", f"{BASE}/runs/{run}/outputs/results"):
+        await api.ok("GET", path, keys["north"])
+        await api.ok("GET", path, project)
+        status, code, message = await api.refused("GET", path, keys["west"])
+        assert (status, code) == (403, "forbidden")
+        assert "west took no part in it" in message
+    await recorded(None)
+    await api.ok("GET", f"{BASE}/runs/{run}/outputs/results", keys["west"])

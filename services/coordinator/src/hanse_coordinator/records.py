@@ -96,6 +96,8 @@ class RunRecord(Message):
     """Of the best evaluation, where the job says `keep: best`."""
     outputs: dict[str, Any] = {}
     """References to the objects that a study has made, by name; they rest in the store."""
+    cohorts: tuple[Slug, ...] | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    """Whose data the outputs are made of: of all sites, these alone may fetch them. None: of a study of before."""
     problem: dict[str, Any] | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     """What the model is for: see `ModelVersion`. None: of a study, or of site code's own model."""
     trace: str | None = Field(default=None, max_length=100)

@@ -1,9 +1,10 @@
-"""`hanse site`: join a project, and run the datapod."""
+"""`hanse site`: join a project, run the datapod, fetch results."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json as json_module
 from pathlib import Path
 from typing import Annotated
 
@@ -100,6 +101,56 @@ def roster(
         emit_json({"roster": digest})
     else:
         print(digest)
+
+
+@app.command()
+def results(
+    run: Annotated[str, typer.Argument(help="The study's run, as its owner says.")],
+    out: Annotated[Path, typer.Argument(help="Folder for table and report; needs hanse-genomics.")],
+    home: Annotated[Path, typer.Option(help="This site's folder.")] = Path("site"),
+    json: Json = False,
+) -> None:
+    """Fetch what a study has made that this site took part in."""
+    from hanse.site_results import save_results_at_site
+
+    answer = save_results_at_site(home, run, out)
+    if json:
+        emit_json({**answer, "folder": str(out)})
+        return
+    print(f"{answer['tested']} of {answer['snps']} SNPs were tested, {answer['significant']} reach 5e-8.")
+    for name in answer["files"]:
+        print(f"  {out / name}")
+    for name, digest in answer["digests"].items():
+        print(f"  {name}: digest {digest}, the same at every cohort")
+
+
+@app.command()
+def values(
+    data: Annotated[Path, typer.Argument(help="This site's table: CSV or Parquet.")],
+    column: Annotated[
+        list[str] | None, typer.Option(help="Of this column; again for others. All that are text.")
+    ] = None,
+    at_least: Annotated[int, typer.Option(help="Show values that so many rows have.")] = 10,
+    json: Json = False,
+) -> None:
+    """Show the values of columns of text, for the project's schema. Nothing is sent: you decide whom to tell."""
+    from hanse.site_values import MOST, values_of
+
+    found = values_of(data, at_least=at_least, columns=tuple(column or ()))
+    if json:
+        emit_json({each.name: {"values": each.values, "fewer": each.fewer, "missing": each.missing} for each in found})
+        return
+    for each in found:
+        rest = f"  # {each.fewer} rows have values of fewer than {at_least} rows, {each.missing} have none"
+        if not each.values or len(each.values) > MOST:
+            print(f"- {{name: {quoted(each.name)}, kind: text}}{rest}")
+        else:
+            print(f"- {{name: {quoted(each.name)}, kind: category, values: {quoted(list(each.values))}}}{rest}")
+
+
+def quoted(value: object) -> str:
+    """A text, or a list of texts, as YAML reads it back."""
+    return json_module.dumps(value, ensure_ascii=False)
 
 
 def _datapod(command: str, arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a study has made: listed, and downloaded by presigned links."""
+"""What a study has made: listed, and downloaded by presigned links; by owners, and by the cohorts of the study."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import READ, Request, Route
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
+from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.outputs import OutputLink, OutputList, OutputView
 
 _DOWNLOAD_FOR = timedelta(hours=1)
@@ -33,8 +34,15 @@ async def download_output(hub: Hub, request: Request) -> OutputLink:
 
 
 async def _outputs(hub: Hub, request: Request) -> dict[str, ObjectRef]:
-    entry = await hub.buckets.runs.require(project=request.project, run=request.path["run"])
-    return {name: ObjectRef.model_validate(body) for name, body in entry.value.outputs.items()}
+    record = (await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value
+    caller = request.caller
+    if caller.role is ApiRole.SITE and record.cohorts is not None and caller.participant not in record.cohorts:
+        # What a study tells may tell who is in it: that is shared among those whose people these are.
+        raise HanseError(
+            ErrorCode.FORBIDDEN, f"run {record.run}: {caller.participant} took no part in it, so its key does not show "
+            "what it has made", hint="ask the project's owner",
+        )  # fmt: skip
+    return {name: ObjectRef.model_validate(body) for name, body in record.outputs.items()}
 
 
 def _view(name: str, ref: ObjectRef) -> OutputView:

@@ -34,8 +34,8 @@ class RunStatus:
         return dict(self._fields)
 
     def progressed(self, **fields: Any) -> None:
-        """Note new values of: state, round, metrics, version, digest, best (a version), reason. None leaves a value as
-        it was."""
+        """Note new values of: state, round, metrics, version, digest, best (a version), reason, outputs,
+        cohorts. None leaves a value as it was."""
         state = fields.get("state")
         if state is not None and state != self._state:
             self._state = state

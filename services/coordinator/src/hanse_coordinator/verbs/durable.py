@@ -108,6 +108,7 @@ class DurableVerbs:
         )  # fmt: skip
         self._attendance = Attendance(self.steps.once)
         self._enrolled = EnrolledKeys(self.steps.once)
+        self._there: tuple[str, ...] = ()
         self._warnings: set[str] = set()
         self._going_out: set[str] = set()  # digests: what the registry has, or is asked to take, is never removed here
         self._publishing: tuple[asyncio.Event, asyncio.Task[None]] | None = None
@@ -139,7 +140,8 @@ class DurableVerbs:
             self._progressed(state="running")
             return there
 
-        return await self._attendance.at(key, look)
+        self._there = await self._attendance.at(key, look)
+        return self._there
 
     async def _enough_present(self, within: float) -> tuple[str, ...]:
         wanted = self.job.participants
@@ -291,7 +293,8 @@ class DurableVerbs:
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}
-        self._progressed(outputs={name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()})
+        told = {name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()}
+        self._progressed(outputs=told, cohorts=self._there)
 
     # What people see.
 

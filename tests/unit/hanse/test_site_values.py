@@ -1,0 +1,70 @@
+"""What an administrator is shown of a table, for the schema that its owner writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from hanse.cli import main
+from hanse.site_values import values_of
+from hanse_fabric.errors import HanseError
+from hanse_schemas.schema import TabularSchema
+
+WARDS = ["stroke"] * 12 + ["null"] * 10 + ["burns, hot"] * 11 + ["Mrs Miller"] + [None] * 2
+
+
+def table(folder: Path) -> Path:
+    frame = pd.DataFrame({"ward": WARDS, "age": range(36), "seen": [f"note {at}" for at in range(36)]})
+    frame["ward"] = frame["ward"].replace("null", "déjà")
+    path = folder / "ward.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    monkeypatch.setattr(sys, "argv", ["hanse", "site", "values", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_values_of_enough_rows_are_lines_of_a_schema_and_no_rare_one_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = command(monkeypatch, capsys, table(tmp_path))
+    assert "Miller" not in told
+    assert "note" not in told
+    assert "1 rows have values of fewer than 10 rows, 2 have none" in told
+    schema = TabularSchema.model_validate({"features": yaml.safe_load(told), "target": "ill", "classes": 2})
+    assert [(each.name, each.kind, each.values) for each in schema.features] == [
+        ("ward", "category", ("burns, hot", "déjà", "stroke")), ("seen", "text", ()),
+    ]  # fmt: skip
+    body = json.loads(command(monkeypatch, capsys, table(tmp_path), "--at-least", 1, "--column", "ward", "--json"))
+    assert body == {"ward": {"values": ["Mrs Miller", "burns, hot", "déjà", "stroke"], "fewer": 0, "missing": 2}}
+
+
+def test_a_file_of_semicolons_and_a_parquet_file_give_the_same(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    expected = values_of(path)
+    frame = pd.read_csv(path)
+    frame.to_csv(tmp_path / "de.csv", index=False, sep=";")
+    frame.to_parquet(tmp_path / "ward.parquet")
+    assert values_of(tmp_path / "de.csv") == values_of(tmp_path / "ward.parquet") == expected
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match="there is no such file"):
+        values_of(tmp_path / "absent.csv")
+    with pytest.raises(HanseError, match="columns: 'bed' is not one of ward, age, seen"):
+        values_of(table(tmp_path), columns=("bed",))
+    with pytest.raises(HanseError, match="at_least"):
+        values_of(table(tmp_path), at_least=0)
+    (tmp_path / "no.parquet").write_bytes(b"x" * 50)
+    with pytest.raises(HanseError, match="it is no table"):
+        values_of(tmp_path / "no.parquet")
