@@ -51,6 +51,8 @@ _TASKS: Stream = TASK.stream or Stream("")
 _GROUP = "coordinators"
 _PROGRESS_S = 1.0
 _LATE_TOLD_S = 10.0
+_AT_ONCE = 256
+"""After an outage all sites ask what is open, and show life."""
 _REMEMBERED = 10_000
 _REMEMBERED_S = 10.0
 _TOLD_SOON_S = 0.25
@@ -75,7 +77,8 @@ class SiteDoors:
         self._aside, self._participants = Aside(bus), Bucket(bus, PARTICIPANTS, ParticipantRecord)
         share = Shares(bus.clock)
         self._keeper = Doorkeeper(
-            bus, self._enrolled, handlers, shares=dict.fromkeys(handlers, share), refused=self._count
+            bus, self._enrolled, handlers, shares=dict.fromkeys(handlers, share),
+            at_once=dict.fromkeys((Door.TASKS, Door.PRESENCE), _AT_ONCE), refused=self._count,
         )  # fmt: skip
 
     async def run(self) -> None:

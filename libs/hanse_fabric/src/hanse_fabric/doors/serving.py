@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,6 +15,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
 from hanse_fabric.doors.frames import read_request, verify, write_answer, write_refusal
+from hanse_fabric.doors.repeats import Repeats
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.doors import Asked
 from hanse_fabric.messages.participants import ParticipantRecord
@@ -25,6 +27,8 @@ from hanse_fabric.telemetry import inject
 
 _LOG = logging.getLogger(__name__)
 _MOST_SITES = 200_000
+_WORTH_S = 10.0
+"""A request that has waited for its turn so long is not worth answering: its site has asked anew, or soon does."""
 _SAID = frozenset({Door.PROGRESS})
 """What is said without waiting for an answer."""
 
@@ -125,8 +129,24 @@ class Enrolled:
         return known[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """An answer, and what its request was found to be about."""
+
+    data: bytes
+    run: str | None
+    step: str | None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
 class Doorkeeper:
-    """Serves some kinds of doors. No request ends it: what cannot be read or is refused is counted and answered so."""
+    """Serves some kinds of doors. No request ends it: what cannot be read or is refused is counted and answered so.
+
+    However many ask at once, it comes to an end with them: the same request is worked through once, and of kinds that
+    whole crowds ask, so many at once that the first are answered while the last still wait.
+    """
 
     def __init__(
         self,
@@ -135,11 +155,15 @@ class Doorkeeper:
         handlers: Mapping[Door, Handler],
         *,
         shares: Mapping[Door, Shares],
+        at_once: Mapping[Door, int] | None = None,
         refused: Callable[[Door, HanseError, str, str], None] = lambda *_: None,
     ) -> None:
-        """`refused` is told of each refusal: kind, error, project and participant."""
+        """`refused` is told of each refusal: kind, error, project and participant. `at_once`: how many requests of a
+        kind are worked at together; of other kinds, whose handlers wait for something, any number."""
         self._bus, self._enrolled, self._handlers, self._shares = bus, enrolled, handlers, shares
         self._refused, self._aside, self._ledger = refused, Aside(bus), ledger_of(bus)
+        self._repeats = Repeats[_Answered](bus.clock)
+        self._turns = {kind: asyncio.Semaphore(most) for kind, most in (at_once or {}).items()}
 
     @asynccontextmanager
     async def serving(self, group: str) -> AsyncIterator[None]:
@@ -158,23 +182,51 @@ class Doorkeeper:
     async def _answer(self, kind: Door, subject: str, data: bytes) -> bytes:
         tokens = DOORS[kind].parse(subject)
         project, participant = tokens["project"], tokens["participant"]
-        # The request's headers carry its trace, and nothing else; it is the trace that goes on here.
-        up, run, step = message_bytes(data, inject()), None, None
         try:
-            request = await self._admitted(kind, tokens, subject, data)
-            run, step = request.asked.run, request.asked.step
-            answer = write_answer(data, await self._handlers[kind](request))
+            self._shares[kind].take(project, participant)
+            same = (subject, hashlib.sha256(data).digest())
+            answer = await self._repeats.once(same, partial(self._answer_first, kind, tokens, subject, data))
         except HanseError as error:
-            self._refused(kind, error, project, participant)
-            _LOG.info("request on %s refused: %s", subject, error)
-            answer = write_refusal(data, error)
+            answer = self._refusal(kind, tokens, subject, data, error)
+        # The request's headers carry its trace, and nothing else; it is the trace that goes on here.
+        up = message_bytes(data, inject())
         passed = LinkBytes(bus_up=up, bus_down=0 if kind in _SAID else len(answer))
-        self._ledger.count(project, participant, passed, run=run, step=step)
-        return answer
+        self._ledger.count(project, participant, passed, run=answer.run, step=answer.step)
+        return answer.data
+
+    async def _answer_first(self, kind: Door, tokens: Mapping[str, str], subject: str, data: bytes) -> _Answered:
+        run, step = None, None
+        try:
+            async with self._turn(kind):
+                request = await self._admitted(kind, tokens, subject, data)
+                run, step = request.asked.run, request.asked.step
+                return _Answered(write_answer(data, await self._handlers[kind](request)), run, step)
+        except HanseError as error:
+            return self._refusal(kind, tokens, subject, data, error, run, step)
+
+    def _refusal(
+        self, kind: Door, tokens: Mapping[str, str], subject: str, data: bytes, error: HanseError, *about: str | None
+    ) -> _Answered:
+        self._refused(kind, error, tokens["project"], tokens["participant"])
+        _LOG.info("request on %s refused: %s", subject, error)
+        run, step = about or (None, None)
+        return _Answered(write_refusal(data, error), run, step)
+
+    @asynccontextmanager
+    async def _turn(self, kind: Door) -> AsyncIterator[None]:
+        if (turns := self._turns.get(kind)) is None:
+            yield
+            return
+        came = self._bus.clock.monotonic()
+        async with turns:
+            if self._bus.clock.monotonic() - came > _WORTH_S:
+                raise HanseError(
+                    ErrorCode.UNAVAILABLE, f"door: {kind}: too many ask at once", hint="ask again a little later"
+                )
+            yield
 
     async def _admitted(self, kind: Door, tokens: Mapping[str, str], subject: str, data: bytes) -> Request:
         project, participant = tokens["project"], tokens["participant"]
-        self._shares[kind].take(project, participant)
         try:
             asked, content = read_request(data)
         except HanseError as error:
