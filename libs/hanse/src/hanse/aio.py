@@ -26,6 +26,7 @@ from hanse_schemas.http.participants import ParticipantView
 from hanse_schemas.http.projects import Absence, CreateProject, ProjectView
 from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
+from hanse_schemas.schema import TabularSchema
 
 if TYPE_CHECKING:
     from hanse.sweeps import Foreseen, Swept
@@ -115,6 +116,12 @@ class AsyncProject:
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport = transport
         self.name = name
+
+    async def class_names(self) -> tuple[str, ...]:
+        """What the classes are called that the project's models tell, in their order; none: by their numbers."""
+        view = await self._transport.send(Call("GET", path_of(self.name), one(ProjectView)))
+        schema = view.data_schema
+        return schema.class_names if isinstance(schema, TabularSchema) else ()
 
     async def invite(self, participant: str, *, region: str = HUB_REGION, expires_in: float | None = None) -> str:
         """A one-time join token for a site.

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse.display import Table
+from hanse.figures import installed, save, tidy
 from hanse.history import History, larger_is_better, size_text, sparkline
 from hanse.settings import flat_settings
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import invalid
 
 if TYPE_CHECKING:
     from hanse.views import RunView
@@ -80,7 +81,7 @@ class Comparison:
         Raises:
             HanseError: NOT_FOUND where pandas is not installed.
         """
-        pandas = _installed("pandas")
+        pandas = installed("pandas")
         rows = [
             {"run": view.run, "round": item["round"], **(item.get("metrics") or {})}
             for view, history in self.runs
@@ -97,7 +98,7 @@ class Comparison:
         """
         if not self.metric:
             raise invalid("metric", "", "runs that have measured one")
-        _installed("matplotlib")
+        installed("matplotlib")
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
@@ -112,17 +113,9 @@ class Comparison:
             axes.plot(*zip(*there, strict=True) if there else ((), ()), marker="o", markersize=3, label=_called(view))
         axes.set(xlabel="round", ylabel=self.metric)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        tidy(axes)
         axes.legend(frameon=False)
-        file = Path(path)
-        if file.suffix not in (".svg", ".png", ".pdf"):
-            raise invalid("path", str(file), "a file that ends with .svg, .png or .pdf")
-        try:
-            figure.savefig(file)
-        except OSError as error:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"{file}: it cannot be written: {error.strerror}") from None
-        return file
+        return save(figure, path)
 
     def _measure(self, history: History) -> tuple[str, str, str, str]:
         values = history.mean(self.metric) if self.metric else []
@@ -155,12 +148,3 @@ def _common(histories: Any) -> str:
     some = [history for history in histories if history.metric]
     shared = set.intersection(*(_measured(history) for history in some)) if some else set()
     return next((history.metric for history in some if history.metric in shared), min(shared, default=""))
-
-
-def _installed(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{name}: not installed", hint="pip install 'hanse[notebook]'") from None

@@ -1,12 +1,46 @@
-"""Tables in Markdown of what an evaluation has beside its metrics: by class, who was taken for whom, calibration."""
+"""Tables of what an evaluation has beside its metrics: by class, who was taken for whom, calibration, points of curves,
+groups of examples. For the terminal, and in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+Curves = Mapping[str, Any]
+MOST_CLASSES = 20
+"""Of which a table of who was taken for whom can be read."""
+_POINTS = 11
 
-def curves_section(curves: Mapping[str, Any], problem: Mapping[str, Any]) -> str:
+
+@dataclass(frozen=True, slots=True)
+class CurvesTable:
+    """A table of an evaluation.
+
+    Attributes:
+        note: what is said below it.
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def curves_tables(curves: Curves, labels: Sequence[str] = ()) -> Iterator[CurvesTable]:
+    """The tables that there are.
+
+    Args:
+        curves: of `History.curves`.
+        labels: what the classes are called, in their order; none: by their numbers.
+    """
+    for make in _TABLES:
+        found = make(curves, labels)
+        if found is not None:
+            yield found
+
+
+def curves_section(curves: Curves, problem: Mapping[str, Any]) -> str:
     """The section of a model card; empty where there is nothing.
 
     Args:
@@ -17,33 +51,43 @@ def curves_section(curves: Mapping[str, Any], problem: Mapping[str, Any]) -> str
     labels = [
         str(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels") or ()
     ]  # fmt: skip
-    parts = [_by_class(curves, labels), _confusion(curves, labels), _calibration(curves), _by_group(curves)]
-    told = "\n\n".join(part for part in parts if part)
-    if not told:
+    parts = []
+    for made in (make(curves, labels) for make in _OF_CARDS):
+        if made is not None:
+            told = table(made.head, made.rows) if made.rows else ""
+            parts.append("\n\n".join(part for part in (told, cell(made.note)) if part))
+    if not parts:
         return ""
-    examples, sites = curves.get("examples", "?"), curves.get("sites", "?")
-    return f"## Evaluation\n\nOf {examples} test examples of {sites} sites together.\n\n{told}"
+    told = "\n\n".join(parts)
+    return f"## Evaluation\n\n{of_whom(curves)}\n\n{told}"
 
 
-def _by_class(curves: Mapping[str, Any], labels: Sequence[str]) -> str:
+def of_whom(curves: Curves) -> str:
+    """Whose examples an evaluation is of, in words."""
+    return f"Of {curves.get('examples', '?')} test examples of {curves.get('sites', '?')} sites together."
+
+
+def _by_class(curves: Curves, labels: Sequence[str]) -> CurvesTable | None:
     by_class: Mapping[str, Mapping[str, float | None]] = curves.get("by_class") or {}
     names = list(dict.fromkeys(name for found in by_class.values() for name in found))
     rows = [
         (_named(at, labels), *("" if (value := found.get(name)) is None else f"{value:.4f}" for name in names))
         for at, found in by_class.items()
     ]
-    return table(("class", *names), rows) if rows else ""
+    return CurvesTable("By class", ("class", *names), rows) if rows else None
 
 
-def _confusion(curves: Mapping[str, Any], labels: Sequence[str]) -> str:
+def confusion_table(curves: Curves, labels: Sequence[str]) -> CurvesTable | None:
+    """Who was taken for whom, by the classes' names; None where it is not there, or is of too many classes."""
     rows = curves.get("confusion")
-    if not rows or len(rows) > 20:
-        return ""
+    if not rows or len(rows) > MOST_CLASSES:
+        return None
     head = ("true \\ predicted", *(_named(at, labels) for at in range(len(rows))))
-    return table(head, [(_named(at, labels), *map(str, row)) for at, row in enumerate(rows)])
+    told = [(_named(at, labels), *map(str, row)) for at, row in enumerate(rows)]
+    return CurvesTable("Confusion matrix", head, told)
 
 
-def _calibration(curves: Mapping[str, Any]) -> str:
+def _calibration(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     rows = [
         (
             f"{row['from']:.2f} to {row['to']:.2f}",
@@ -53,22 +97,13 @@ def _calibration(curves: Mapping[str, Any]) -> str:
         )
         for row in curves.get("calibration") or ()
     ]
-    return table(("probability", "examples", "predicted", "observed"), rows) if rows else ""
+    return CurvesTable("Calibration", ("probability", "examples", "predicted", "observed"), rows) if rows else None
 
 
-def _by_group(curves: Mapping[str, Any]) -> str:
-    head, rows, kept = groups_table(curves)
-    if not head:
-        return ""
-    told = table(head, rows) if rows else ""
-    return "\n\n".join(part for part in (told, cell(kept)) if part)
-
-
-def groups_table(curves: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """(header, rows) of the metrics by group, and what is said of those that are kept back; empty without groups."""
+def _by_group(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     found: Mapping[str, Any] = curves.get("subgroups") or {}
     if not found:
-        return (), [], ""
+        return None
     groups: dict[str, Mapping[str, float]] = dict(found["groups"])
     if "others" in found:
         groups["all others"] = found["others"]
@@ -79,7 +114,31 @@ def groups_table(curves: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
     ]
     kept = ", ".join(found["kept_back"])
     why = f"Not told alone: {kept}, so that no group follows with fewer than {found['smallest']} examples of a class."
-    return (str(found["column"]), "examples", *names), rows, why if kept else ""
+    return CurvesTable("By group", (str(found["column"]), "examples", *names), rows, why if kept else "")
+
+
+def _points(
+    key: str, title: str, axes: tuple[str, str]
+) -> Callable[[Curves, Sequence[str]], CurvesTable | None]:  # fmt: skip
+    """A table of some points of the curves of a kind."""
+
+    def made(curves: Curves, labels: Sequence[str]) -> CurvesTable | None:
+        rows = []
+        for at, points in (curves.get(key) or {}).items():
+            step = max(1, (len(points) - 1) // (_POINTS - 1))
+            shown = [*points[:-1:step], points[-1]] if points else []
+            rows += [(_named(at, labels), f"{x:.3f}", f"{y:.3f}") for x, y in shown]
+        return CurvesTable(title, ("class", *axes), rows) if rows else None
+
+    return made
+
+
+_OF_CARDS = (_by_class, confusion_table, _calibration, _by_group)
+_TABLES = (
+    *_OF_CARDS,
+    _points("roc", "ROC", ("false positive rate", "true positive rate")),
+    _points("precision_recall", "Precision by recall", ("recall", "precision")),
+)
 
 
 def _named(at: int | str, labels: Sequence[str]) -> str:

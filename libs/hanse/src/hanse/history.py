@@ -136,6 +136,11 @@ class History:
         return found
 
     @property
+    def evaluated(self) -> dict[str, Any]:
+        """As `curves` of the newest evaluation that has some; empty where none has."""
+        return self.curves() if any(item.get("curves") for item in self.rounds) else {}
+
+    @property
     def undefined(self) -> dict[str, str]:
         """Why metrics that the job asks for are not in the newest evaluation, by name."""
         told = [item for item in self.rounds if item.get("curves") or item.get("undefined")]

@@ -199,6 +199,7 @@ class Project(_Waiting[AsyncProject]):
         super().__init__(asked)
         self.name = asked.name
 
+    class_names = _waits(AsyncProject.class_names)
     invite = _waits(AsyncProject.invite)
     participants = _waits(AsyncProject.participants)
     revoke = _waits(AsyncProject.revoke)

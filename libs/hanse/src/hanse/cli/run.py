@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
+from hanse.cli.curves import curves
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
 from hanse.cli.sweep import sweep
+from hanse.evaluation_tables import confusion_table
 from hanse.hub import Project, Run
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView
@@ -21,6 +23,7 @@ from hanse_schemas.http.runs import SiteAnswer
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
 app.command("sweep")(sweep)
+app.command("curves")(curves)
 
 
 def follow(run: Run, *, json: bool) -> None:
@@ -171,6 +174,7 @@ def show(
     with hub(url, api_key) as connection:
         found = connection.projects.get(project).get_run(run)
         view, history = found.view, found.history
+        labels = () if json else connection.projects.get(project).class_names()
     metric, target = asked_for(view, history, metric, target)
     reached = None if target is None or not len(history) else history.reached(target, metric)
     if json:
@@ -185,6 +189,10 @@ def show(
         table = history.table(metric)
         print()
         emit_table(f"{metric} over {len(history)} rounds", ("", *table.header[1:]), table.rows)
+    newest = history.evaluated
+    if newest and (confusion := confusion_table(newest, labels)) is not None:
+        print()
+        emit_table(f"{confusion.title}, round {newest['round']}", confusion.head, confusion.rows)
     for name, why in history.undefined.items():
         print(f"{name}: {why}.")
     if history.traffic():

@@ -1,0 +1,95 @@
+"""`hanse run curves` and `hanse run show`: curves, tables and groups, with the classes' names."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hanse.cli import main
+from hanse.figures import draw_curves
+from hanse_fabric.errors import HanseError
+from hanse_learning.pooled import Counts
+from hanse_learning.pooled.count import counts_of
+from hanse_learning.pooled.derive import pooled
+from hanse_schemas.subgroups import Subgroups
+from unit.hanse.scripted_hub import JOB, ScriptedHub, project_view, run_view
+
+PROJECT, RUN = "/v1/projects/triage", "run000000001"
+LABELS = ("alive", "dead [bold]")
+SCHEMA = {
+    "kind": "tabular", "features": [{"name": "age"}], "target": "died", "labels": list(LABELS), "classes": 2
+}  # fmt: skip
+Command = Callable[..., tuple[int, str]]
+
+
+def drawn() -> dict[str, Any]:
+    rng = np.random.default_rng(4)
+    y, groups = rng.integers(0, 2, 400), rng.integers(0, 3, 400)
+    groups[groups == 2] = np.where(np.arange((groups == 2).sum()) < 3, 2, 0)
+    wards = Subgroups(column="ward", kind="category", values=("burns", "stroke"))
+    counts = Counts(("auroc", "f1", "brier"), "classification", 2, 512, wards)
+    outputs = rng.normal(size=(400, 2)) + np.eye(2)[y]
+    return json.loads(json.dumps(pooled(counts, counts_of(counts, outputs, y, groups)).curves))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def command(
+    hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:  # fmt: skip
+    hub.answer("GET", PROJECT, (200, project_view(schema=SCHEMA)))
+    hub.answer("GET", f"{PROJECT}/runs/{RUN}", (200, run_view("completed", run=RUN, job=JOB)))
+    rounds = [{"round": 1, "metrics": {"f1": 0.7}, "sites": {}, "bytes": {}, "curves": drawn()}]
+    hub.answer("GET", f"{PROJECT}/runs/{RUN}/metrics", (200, {"rounds": rounds}))
+    for name, value in (("HANSE_URL", hub.url), ("HANSE_API_KEY", "hanse_abc_secret"), ("COLUMNS", "200")):
+        monkeypatch.setenv(name, value)
+
+    def command(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["hanse", "run", arguments[0], "triage", RUN, *map(str, arguments[1:])])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().out
+
+    return command
+
+
+def test_the_command_has_every_table_with_the_classes_names(command: Command) -> None:
+    status, shown = command("curves")
+    assert status == 0
+    for title in ("By class", "Confusion matrix", "Calibration", "By group", "ROC", "Precision by recall"):
+        assert title in shown
+    told = drawn()
+    row = next(line for line in shown[shown.index("Confusion matrix") :].splitlines() if line.startswith("1 (dead"))
+    assert row.split()[-2:] == [str(number) for number in told["confusion"][1]]
+    assert "1 (dead [bold])" in row  # what people wrote is no markup
+    assert "Of 400 test examples of 1 sites" in shown
+    assert "Not told alone:" in shown
+    roc = shown[shown.index("ROC") : shown.index("Precision by recall")].splitlines()[2:]
+    points = [tuple(map(float, line.split()[-2:])) for line in roc if line.startswith("1 ")]
+    assert points[0] == (0.0, 0.0)
+    assert points[-1] == (1.0, 1.0)
+    assert points == sorted(points)
+    assert 5 <= len(points) <= 14
+
+
+def test_json_has_all_points_and_show_has_the_confusion_matrix(command: Command) -> None:
+    told = json.loads(command("curves", "--json")[1])
+    assert told == {"round": 1, "class_names": list(LABELS), **drawn()}
+    assert "Confusion matrix, round 1" in command("show")[1]
+    assert command("curves", "--round", 7)[0] != 0
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture_has_all_three_curves(command: Command, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"curves.{ending}"
+    assert command("curves", "--plot", file)[0] == 0
+    assert file.stat().st_size > 5000
+    with pytest.raises(HanseError, match=r"\.svg, \.png or \.pdf"):
+        draw_curves(drawn(), tmp_path / "curves.txt")
+    with pytest.raises(HanseError, match="evaluation that has some"):
+        draw_curves({"confusion": [[1, 0], [0, 1]]}, file)
