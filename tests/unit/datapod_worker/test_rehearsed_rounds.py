@@ -254,3 +254,50 @@ def test_a_raw_table_is_rehearsed_as_it_is_trained_on_and_its_model_evaluated_wi
     found = fitted(rules, {name: array.tolist() for name, array in measured(rules, table.columns).items()})
     whole = job.model_copy(update={"prepare": Prepare(fitted=found)})
     assert evaluate_file(tmp_path / "model", whole, tests, schema=schema) == metrics
+
+
+LOADING = """
+import numpy as np
+
+def load():
+    y = np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 4)) + 2 * np.eye(3, 4)[y]
+    return {"train": (x.astype(np.float32), y)}
+"""
+
+
+def test_one_file_is_enough_and_a_part_of_it_is_set_aside(
+    tmp_path: Path, data: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("{rounds: 4, model: {name: mlp}, train: {steps: 5, batch_size: all}}")
+    asked = ["rehearse", str(job), "--data", str(data[0]), "--json"]
+    assert main(asked) == 0
+    (name, metrics), *more = json.loads(capsys.readouterr().out)["tests"].items()
+    assert (name, more) == (str(data[0]), [])
+    assert metrics["accuracy"] > 0.5
+    assert main([*asked, "--also", str(data[1])]) == ErrorCode.INVALID_INPUT.value.exit_status
+    assert "--also" in capsys.readouterr().err
+
+
+def test_a_schema_is_read_as_the_hub_reads_it(
+    tmp_path: Path, data: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, schema = tmp_path / "job.yaml", tmp_path / "schema.yaml"
+    job.write_text("{rounds: 1, model: {name: mlp}, train: {steps: 5, batch_size: all}}")
+    schema.write_text("kind: array\nshape: [4]\nclasses: 3\n")
+    asked = ["rehearse", str(job), "--data", str(data[0]), "--schema", str(schema), "--json"]
+    assert main(asked) == 0
+    capsys.readouterr()
+    schema.write_text("kind: array\nshape: [5]\nclasses: 3\n")
+    assert main(asked) == ErrorCode.SCHEMA_MISMATCH.value.exit_status
+
+
+def test_data_of_site_code_s_load_are_rehearsed_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, code = tmp_path / "job.yaml", tmp_path / "code.py"
+    job.write_text("{rounds: 4, model: {name: mlp}, train: {steps: 5, batch_size: all}}")
+    code.write_text(LOADING)
+    assert main(["rehearse", str(job), "--code", str(code), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tests"][str(code)]["accuracy"] > 0.5
+    assert main(["rehearse", str(job), "--json"]) == ErrorCode.INVALID_INPUT.value.exit_status
+    assert "data: None is not a data file; or site code alone" in capsys.readouterr().err

@@ -93,8 +93,8 @@ def test_a_study_is_rehearsed_without_torch(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_a_job_that_trains_still_needs_test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text("rounds: 1\nmodel: {name: logistic}\n")
-    assert main(["rehearse", str(job), "--data", str(tmp_path / "x.csv")]) != 0
-    assert "--test" in capsys.readouterr().err
+def test_a_study_needs_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "study.yaml"
+    job.write_bytes(JOB)
+    assert main(["rehearse", str(job)]) == 2
+    assert "--data: None is not the prefix of .bed" in capsys.readouterr().err

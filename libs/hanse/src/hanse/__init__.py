@@ -13,6 +13,7 @@ Importing this module loads nothing heavy; the parts are loaded when they are fi
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,30 +22,49 @@ if TYPE_CHECKING:
     from hanse.hub import Hub
     from hanse.site import Site
     from hanse.trained import TrainedModel
+    from hanse_fabric.errors import ErrorCode, HanseError
 
 __version__ = "0.1.0"
-__all__ = ["aconnect", "connect", "join", "load"]
+__all__ = ["ErrorCode", "HanseError", "aconnect", "connect", "join", "load"]
 
 
-def connect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> Hub:
+def connect(
+    url: str | None = None, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0
+) -> Hub:
     """Connect to a hub.
 
     Args:
-        url: the hub's address, such as https://hub.example.org.
+        url: the hub's address, such as https://hub.example.org; None: that of HANSE_URL, with HANSE_API_KEY and
+            HANSE_CA for what is not given. For an address that is given, nothing is taken from the environment: a
+            key is for one hub.
         api_key: an owner's or operator's key; None for what needs none.
         ca: certificate authority file, for hubs with a private one.
         patience: seconds for which an unreachable hub is tried again.
+
+    Raises:
+        HanseError: INVALID_INPUT where no hub is named, or by what is no address, key or certificate.
     """
     from hanse.hub import Hub
 
     return Hub(aconnect(url, api_key=api_key, ca=ca, patience=patience))
 
 
-def aconnect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> AsyncHub:
+def aconnect(
+    url: str | None = None, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0
+) -> AsyncHub:
     """The same for asyncio: methods are coroutines, `watch` an asynchronous iterator."""
     from hanse.aio import AsyncHub
     from hanse.transport import Transport
+    from hanse_fabric.errors import ErrorCode, HanseError
 
+    if url is None:
+        url = os.environ.get("HANSE_URL")
+        if not url:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, "url: no hub is named, and HANSE_URL is not set",
+                hint='hanse.connect("https://hub.example.org", api_key=...), or set HANSE_URL and HANSE_API_KEY',
+            )  # fmt: skip
+        api_key, ca = api_key or os.environ.get("HANSE_API_KEY"), ca or os.environ.get("HANSE_CA")
     return AsyncHub(Transport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
 
 
@@ -75,3 +95,12 @@ def load(path: str | Path, *, record: str | Path | None = None, trusted_key: byt
     from hanse.trained import load as load_file
 
     return load_file(path, record=record, trusted_key=trusted_key)
+
+
+def __getattr__(name: str) -> object:
+    """The errors, which are loaded when they are first used."""
+    if name not in ("ErrorCode", "HanseError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hanse_fabric import errors
+
+    return getattr(errors, name)

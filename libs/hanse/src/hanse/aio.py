@@ -16,6 +16,7 @@ from hanse.display import metrics_table
 from hanse.files import save_output
 from hanse.history import History
 from hanse.jobs import read_job
+from hanse.listed import Checked, Participants
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unmarked, unpublished
 from hanse_fabric.names import HUB_REGION
@@ -138,10 +139,10 @@ class AsyncProject:
         made = Call("POST", path_of(self.name, "invitations"), one(IssuedInvitation), body)
         return (await self._transport.send(made)).token
 
-    async def participants(self) -> list[ParticipantView]:
-        """The sites: when last seen, and whether they are online."""
+    async def participants(self) -> Participants:
+        """The sites: when last seen, and whether they are online. The list prints as a table."""
         listed = each(ParticipantView, "participants")
-        return await self._transport.send(Call("GET", path_of(self.name, "participants"), listed))
+        return Participants(await self._transport.send(Call("GET", path_of(self.name, "participants"), listed)))
 
     async def revoke(self, participant: str) -> None:
         """End a site's membership: its keys stop working at once."""
@@ -159,8 +160,8 @@ class AsyncProject:
         view = await self._transport.send(Call("POST", path_of(self.name, "runs"), one(RunView), body))
         return AsyncRun(self._transport, view)
 
-    async def check(self, job: str | Path | Mapping[str, Any] | Job, *, sites: bool = False) -> dict[str, Any]:
-        """Have the hub check a job without running it.
+    async def check(self, job: str | Path | Mapping[str, Any] | Job, *, sites: bool = False) -> Checked:
+        """Have the hub check a job without running it. The answer, a dictionary, prints as a table.
 
         Args:
             sites: also ask the sites that are there; `sites` in the answer is what they say of their data, their
@@ -170,7 +171,7 @@ class AsyncProject:
         body: dict[str, Any] = {"job": await asyncio.to_thread(read_job, job)}
         if sites:  # which hubs of release 0.1.0 do not know
             body["sites"] = True
-        return await self._transport.send(Call("POST", path_of(self.name, "check"), dict, body))
+        return await self._transport.send(Call("POST", path_of(self.name, "check"), Checked, body))
 
     async def runs(self) -> list[AsyncRun]:
         """All runs, newest first."""

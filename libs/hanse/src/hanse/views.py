@@ -43,7 +43,8 @@ class Event(body.Event):
     sequence: int = 0
 
     def __str__(self) -> str:
-        return f"{self.at:%H:%M:%S} {describe(self)}"
+        """One line, whatever a site or the hub has said in several."""
+        return " ".join(f"{self.at:%H:%M:%S} {describe(self)}".split())
 
 
 def describe(event: Event) -> str:

@@ -313,4 +313,6 @@ def check_job(body: object, *, source: str = _WHAT) -> Job:
     try:
         return Job.model_validate(body)
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{source}: {explain(error)}", hint="see docs/owner.md") from None
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{source}: {explain(error, Job)}", hint="see docs/owner.md"
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,14 +32,20 @@ def follow(run: Run, *, json: bool) -> None:
     from hanse.cli.progress import RunDisplay
     from hanse.cli.study_progress import StudyDisplay
 
-    if json:
-        for event in run.watch():
-            print(json_module.dumps(event.model_dump(mode="json")), flush=True)
-    else:
-        shown = StudyDisplay() if is_study(run.view) else RunDisplay(run.view.job.get("rounds"))
-        with shown as display:
+    try:
+        if json:
             for event in run.watch():
-                display.show(event)
+                print(json_module.dumps(event.model_dump(mode="json")), flush=True)
+        else:
+            shown = StudyDisplay() if is_study(run.view) else RunDisplay(run.view.job.get("rounds"))
+            with shown as display:
+                for event in run.watch():
+                    display.show(event)
+    except KeyboardInterrupt:
+        named = f"{run.view.project} {run.id}"
+        print(f"\nRun {run.id} goes on. To see it again: hanse run watch {named}", file=sys.stderr)
+        print(f"To end it for good: hanse run cancel {named}", file=sys.stderr)
+        raise
     if run.view.ended:
         check_completed(run.view)
 
@@ -74,6 +81,8 @@ def submit(
             _show_sites(found, job)
         run = found.run(job)
         if watch:
+            if not json:
+                print(f"Run {run.id} is submitted.", flush=True)
             follow(run, json=json)
         elif json:
             emit_json(run.view)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
+from hanse_fabric.messages.nearest import nearest_key
 from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -113,14 +114,21 @@ _LIST_EXPECTED = "a list is needed, as [one, another]"
 """What people who write YAML and JSON call it."""
 
 
-def explain(error: ValidationError) -> str:
-    """A validation error in one line: each field, what was given, what was expected."""
+def explain(error: ValidationError, form: object = None) -> str:
+    """A validation error in one line: each field, what was given, what was expected.
+
+    Args:
+        form: the model that was expected: of a key that it has not, the nearest that it has is told.
+    """
     parts = []
     for item in error.errors(include_url=False, include_context=False)[:5]:
         field = ".".join(str(part) for part in item["loc"]) or "message"
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         expected = _LIST_EXPECTED if item["type"] in _LISTS else item["msg"]
+        if item["type"] == "extra_forbidden":
+            meant = nearest_key(form, item["loc"])
+            expected += f", did you mean {meant}?" if meant else ""
         parts.append(f"{field}: {expected} (given {shown})")
     return "; ".join(parts)
 

@@ -65,7 +65,7 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"train: {explain(error)}",
+            f"train: {explain(error, TrainConfig)}",
             hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
         ) from None
     known = learnable(schema) if schema is not None else OpenSchema()

@@ -266,7 +266,9 @@ def load_policy(path: Path | None) -> Policy:
         return Policy.model_validate(body)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
+            ErrorCode.INVALID_INPUT,
+            f"policy file {path}: {explain(error, Policy)}",
+            hint="see docs/site-administrator.md",
         ) from None
 
 

@@ -21,7 +21,8 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the commands `rehearse` and `evaluate`; each sets `run` to what it does with the parsed arguments."""
     rehearsal = commands.add_parser("rehearse", help="train a job here, on these data, without a hub")
     rehearsal.add_argument("job", type=Path, help="the job file")
-    rehearsal.add_argument("--data", type=Path, required=True, help="training data; of a study the prefix of .bed")
+    rehearsal.add_argument("--data", type=Path, help="training data; of a study the prefix of .bed; "
+                           "none: --code has a load() that gives them")  # fmt: skip
     rehearsal.add_argument("--phenotypes", type=Path, help="of a study: file of phenotypes")
     rehearsal.add_argument("--covariates", type=Path, help="of a study: file of covariates")
     rehearsal.add_argument("--policy", type=Path, help="of a study: the site's policy, which may be against it")
@@ -35,9 +36,12 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     evaluation.add_argument("--code", type=Path, help="site code that the job names")
     evaluation.set_defaults(run=_evaluate)
     for parser in (rehearsal, evaluation):
-        parser.add_argument("--test", type=Path, required=parser is evaluation, help="test data")
+        parser.add_argument("--test", type=Path, required=parser is evaluation, help="test data; "
+                            "else a rehearsal sets some aside, as a datapod does")  # fmt: skip
         parser.add_argument("--also", type=Path, nargs="+", default=[], help="more test data, reported apart")
-        parser.add_argument("--schema", type=Path, help="the project's schema (JSON); else what the data look like")
+        parser.add_argument(
+            "--schema", type=Path, help="the project's schema (YAML, JSON); else what the data look like"
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 
@@ -48,10 +52,10 @@ def _schema(path: Path | None) -> DataSchema | None:
 
     from hanse_fabric.errors import ErrorCode, HanseError
     from hanse_fabric.messages import explain
-    from hanse_fabric.text_files import read_text
+    from hanse_fabric.text_files import read_yaml
 
     try:
-        schema: DataSchema = TypeAdapter(DataSchema).validate_json(read_text(path, "schema file"))
+        schema: DataSchema = TypeAdapter(DataSchema).validate_python(read_yaml(path, "schema file"))
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {path}: {explain(error)}") from None
     return schema
@@ -60,12 +64,15 @@ def _schema(path: Path | None) -> DataSchema | None:
 def _rehearse(given: argparse.Namespace) -> None:
     job = read_job_file(given.job)
     if job.study is not None:
+        if given.data is None:
+            raise invalid("--data", None, "the prefix of .bed, .bim and .fam, for a study")
         _rehearse_study(job, given)
         return
-    if given.test is None:
-        raise invalid("--test", None, "test data, for a job that trains a model")
+    if given.test is None and given.also:
+        raise invalid("--also", [str(path) for path in given.also], "more test data, beside --test")
+    tests = [] if given.test is None else [given.test, *given.also]
     metrics = rehearse(
-        job, given.data, [given.test, *given.also], schema=_schema(given.schema), code=given.code,
+        job, given.data, tests, schema=_schema(given.schema), code=given.code,
         initial=given.initial, output=given.output, told=lambda text: print(f"note: {text}", file=sys.stderr),
     )  # fmt: skip
     _print(metrics, as_json=given.json)

@@ -17,7 +17,8 @@ from hanse_schemas.prepare import Prepare, completed_job
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
 if TYPE_CHECKING:
-    from hanse_datapod.data.tables import Table
+    from hanse_datapod.data.load import SiteData
+    from hanse_datapod.data.tables import SiteTables, Table
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_learning.site.examples import Examples
     from hanse_workflows.memory import Conducted
@@ -27,7 +28,7 @@ _ALONE = "rehearsal"
 
 
 def rehearse(
-    job: Job, data: Path, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
+    job: Job, data: Path | None, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
     initial: Path | None = None, output: Path | None = None, told: Callable[[str], None] = lambda _text: None,
 ) -> Metrics:  # fmt: skip
     """Do the job's workflow with this site as its single participant, then evaluate the last model.
@@ -36,7 +37,9 @@ def rehearse(
     more updates than one becomes the mean.
 
     Args:
-        tests: test data; the run's own evaluations, by which it may stop, are on the first.
+        data: training data; None: what the site code's `load()` gives.
+        tests: test data; the run's own evaluations, by which it may stop, are on the first. None at all: a part of
+            `data` is set aside, as a datapod does that is given one file.
         initial: file of the model that the job names as its `initial_model`.
         output: where the trained model is written; None: nowhere.
         told: is told in words what is done in another way than the job says.
@@ -47,34 +50,22 @@ def rehearse(
     Raises:
         HanseError: as the worker's tasks; INVALID_INPUT for a job that cannot be done; what else the run failed by.
     """
-    from hanse_datapod.data.load import SiteData, read_examples, read_test_examples
-    from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_workflows.round_asks import config_of
 
-    if not tests:
-        raise invalid("tests", tests, "a test file or more")
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise invalid("output", str(output), "a file, in a folder that is there")
-    known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
+    known = learnable(schema or OpenSchema())
     job = completed_job(job, schema)
-    tables = _tables(job, data, tests, settings, known)
-    if tables is None:
-        train = read_examples(data, settings, known)
-        tested = {str(path): read_test_examples(path, settings, known) for path in tests}
-    else:
-        train, tested = tables[0].examples, {path: table.examples for path, table in tables[1].items()}
-    submitted, job = job, _with_outputs(_alone(job, told), known, [train, *tested.values()])
+    parts = _parts(job, data, tests, known, code)
+    examples = [part for found, _ in parts.values() for part in (found.train, found.test) if part is not None]
+    submitted, job = job, _with_outputs(_alone(job, told), known, examples)
     first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
         sites = {
-            path: RehearsedSite(
-                Path(folder), SiteData(train, test), known, code,
-                None if tables is None else SiteTables(tables[0], tables[1][path]),
-            )
-            for path, test in tested.items()
-        }  # fmt: skip
-        run = _conducted(job, submitted, schema, sites[str(tests[0])], first)
+            path: RehearsedSite(Path(folder), found, known, code, tables) for path, (found, tables) in parts.items()
+        }
+        run = _conducted(job, submitted, schema, next(iter(sites.values())), first)
         if run.model is None or run.lineage is None:
             raise invalid("workflow", job.workflow, "a workflow that publishes a model")
         if output is not None:
@@ -135,16 +126,41 @@ def evaluate_file(
         }
 
 
-def _tables(
-    job: Job, data: Path, tests: list[Path], settings: DataSettings, schema: LearnableSchema
-) -> tuple[Table, dict[str, Table]] | None:
-    """The raw tables of a job that prepares them: of training, and of tests by path."""
-    if not isinstance(job.prepare, Prepare) or not isinstance(schema, TabularSchema):
-        return None
-    from hanse_datapod.data.load import read_site_table
+def _parts(
+    job: Job, data: Path | None, tests: list[Path], schema: LearnableSchema, code: Path | None
+) -> dict[str, tuple[SiteData, SiteTables | None]]:
+    """What is trained and tested on, by the test data's path; with the raw tables where the job prepares them."""
+    from hanse_datapod.data.load import (
+        SiteData,
+        read_examples,
+        read_site_data,
+        read_site_table,
+        read_site_tables,
+        read_test_examples,
+    )  # fmt: skip
+    from hanse_datapod.data.tables import SiteTables
 
-    tested = {str(path): _test_table(path, settings, schema) for path in tests}
-    return read_site_table(data, settings, schema), tested
+    if data is None and (code is None or tests):
+        raise invalid("data", None, "a data file; or site code alone, whose load() gives all data")
+    settings = DataSettings(kind="code") if data is None else DataSettings(train=data)
+    raw = isinstance(job.prepare, Prepare) and isinstance(schema, TabularSchema)
+    if not tests or data is None:
+        tables = read_site_tables(settings, schema) if raw and isinstance(schema, TabularSchema) else None
+        if tables is None:
+            found = read_site_data(settings, schema, code)
+        else:
+            found = SiteData(tables.train.examples, None if tables.test is None else tables.test.examples)
+        if found.test is None or not len(found.test):
+            raise invalid("tests", [], "test data: too few examples are there to set some aside")
+        return {str(data or code): (found, tables)}
+    if raw and isinstance(schema, TabularSchema):
+        table = read_site_table(data, settings, schema)
+        tested = {str(path): _test_table(path, settings, schema) for path in tests}
+        return {
+            path: (SiteData(table.examples, test.examples), SiteTables(table, test)) for path, test in tested.items()
+        }
+    train = read_examples(data, settings, schema)
+    return {str(path): (SiteData(train, read_test_examples(path, settings, schema)), None) for path in tests}
 
 
 def _test_table(path: Path, settings: DataSettings, schema: LearnableSchema) -> Table:

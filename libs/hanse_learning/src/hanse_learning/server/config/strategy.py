@@ -54,7 +54,7 @@ def check_strategy(config: Mapping[str, Any] | ReductionConfig | OptimizerConfig
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"strategy: {explain(error)}",
+            f"strategy: {explain(error, StrategyConfig)}",
             hint="for example {reduction: {name: weighted_mean}, optimizer: {name: adam, lr: 0.01}}",
         ) from None
 
