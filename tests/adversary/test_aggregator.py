@@ -27,6 +27,7 @@ from hanse_fabric.subjects import (
     Verb,
 )
 from hanse_privacy.ring.codec import decode
+from overhearing import with_all_rights
 from servers import NatsServer
 
 MODEL = np.linspace(0.5, -0.5, FEATURES)
@@ -103,6 +104,18 @@ async def test_the_bus_denies_a_role_all_that_the_table_does_not_grant(nats_serv
     assert [outcome for outcome in found if outcome] == []
 
 
+@pytest.mark.control("test_the_bus_denies_a_role_all_that_the_table_does_not_grant")
+async def test_control_with_all_rights_the_same_subjects_are_read(nats_server: NatsServer) -> None:
+    tap = await with_all_rights(nats_server.url, nats_server.authority.folder)
+    streams = {row.stream.name for row, verb in _denied(Role.COMPENSATOR) if verb is Verb.LAST and row.stream}
+    try:
+        assert len(streams) > 10
+        assert {(await tap.jetstream().stream_info(name)).config.name for name in streams} == streams
+    finally:
+        await tap.close()
+
+
+@pytest.mark.no_attack("a table is read, and nothing is tried")
 def test_each_role_reaches_only_its_own_of_seeds_sums_and_updates() -> None:
     """The table of who sees what, as rights: seeds in results and requests, sums of masks, masked updates."""
     reading = {Verb.FOLLOW, Verb.LAST, Verb.WORK}
@@ -138,6 +151,7 @@ async def test_a_masked_update_tells_its_reader_nothing(attacked: Attacked) -> N
             assert np.abs(seen - plain).max() > 10
 
 
+@pytest.mark.control("test_a_masked_update_tells_its_reader_nothing")
 async def test_control_without_masks_the_aggregator_reads_the_update(attacked: Attacked) -> None:
     async with attacked(masking={"required": False}) as hub:
         one, other = await masked_twice(hub, MaskingMode.RING)

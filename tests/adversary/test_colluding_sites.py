@@ -130,6 +130,7 @@ async def test_a_threshold_with_which_colluding_sites_could_unmask_a_smaller_sum
         assert "a sum of 2 beside 3 that collude with it" in why
 
 
+@pytest.mark.control("test_a_threshold_with_which_colluding_sites_could_unmask_a_smaller_sum_is_refused")
 async def test_control_where_sites_count_nobody_as_colluding_a_sum_with_two_honest_ones_is_unmasked(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ async def test_with_its_key_and_its_rights_a_compensator_reads_no_update(attacke
         assert caught.value.code is ErrorCode.FORBIDDEN
 
 
+@pytest.mark.control("test_with_its_key_and_its_rights_a_compensator_reads_no_update")
 async def test_control_with_the_aggregators_rights_too_its_key_reads_every_update(attacked: Attacked) -> None:
     """What the page says of hub and compensator together."""
     async with attacked() as hub:
@@ -83,6 +84,7 @@ async def test_seeds_of_one_session_are_summed_under_no_other_name(attacked: Att
         assert "signature" in reason
 
 
+@pytest.mark.control("test_seeds_of_one_session_are_summed_under_no_other_name")
 async def test_control_where_neither_signature_nor_seal_has_the_session_the_same_seeds_are_summed_twice(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

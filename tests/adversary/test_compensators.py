@@ -79,6 +79,7 @@ def masked(given, secret):
 
 
 @pytest.mark.parametrize(("needed", "count"), [(2, 3), (3, 4), (3, 5), (3, 3)])
+@pytest.mark.control_inside
 def test_a_hub_with_fewer_than_k_compensators_takes_no_mask_off(tmp_path, needed, count):
     members = compensators(tmp_path, count)
     group, secret = group_of(members, needed), np.arange(TALLY, dtype="<u8")
@@ -91,6 +92,7 @@ def test_a_hub_with_fewer_than_k_compensators_takes_no_mask_off(tmp_path, needed
         assert np.array_equal(taken_off(seen, given, group, members, places), secret)
 
 
+@pytest.mark.control_inside
 def test_a_hub_that_calls_compensators_gone_takes_no_mask_off_either(tmp_path):
     members = compensators(tmp_path, 3)
     whole, secret = group_of(members, 2), np.arange(TALLY, dtype="<u8")
@@ -168,6 +170,7 @@ async def test_compensators_that_are_shown_different_sets_sum_no_second_one(hub,
     assert len(refused) >= 3
 
 
+@pytest.mark.control("test_compensators_that_are_shown_different_sets_sum_no_second_one")
 async def test_control_without_ballots_the_difference_of_two_sets_is_one_sites_mask(hub, tmp_path, monkeypatch):
     def trusting(ballots, asked, group, members, gap):
         return tuple(sorted({key.owner: place for place, key in enumerate(group.keys)}[b.owner] for b in ballots))
@@ -217,6 +220,7 @@ async def test_three_sets_of_which_each_compensator_sees_two_are_not_all_summed(
     assert "this work was summed over" in reason
 
 
+@pytest.mark.control("test_three_sets_of_which_each_compensator_sees_two_are_not_all_summed")
 async def test_control_where_ballots_are_counted_alone_three_sets_leave_one_site(hub, tmp_path, monkeypatch):
     from hanse_privacy.compensators import ballots
 
@@ -227,11 +231,9 @@ async def test_control_where_ballots_are_counted_alone_three_sets_leave_one_site
     assert done == 3
 
 
-@pytest.mark.parametrize("orders", list(itertools.product((0, 1), repeat=3)))
-async def test_in_whatever_order_votes_are_asked_for_three_sets_that_leave_one_site_are_not_all_summed(
-    hub, tmp_path, orders
-):
-    """Even in a circle, where each set's ballots might tell of one other set and none of both."""
+async def summed_in_a_circle(hub, tmp_path, orders):
+    """How many of three sets that leave one site are summed, where each compensator is asked for the votes of two of
+    them, in this order: in a circle, each set's ballots might tell of one other set and none of both."""
     members = compensators(tmp_path, 3)
     group, sets, pairs = group_of(members, 2), three_wrong_sets(hub.sites), ((0, 1), (1, 2), (2, 0))
     sessions = [f"r{number + 1}-train-1" for number in range(3)]
@@ -251,9 +253,26 @@ async def test_in_whatever_order_votes_are_asked_for_three_sets_that_leave_one_s
             asked = given[number], ballots[number], sessions[number]
             got = [await hub.part(asked[0], group, place, *asked[1:]) for place in pair]
             parts += any(part is not None for part, _ in got)
-    assert parts < 3
+    return parts
 
 
+@pytest.mark.parametrize("orders", list(itertools.product((0, 1), repeat=3)))
+async def test_in_whatever_order_votes_are_asked_for_three_sets_that_leave_one_site_are_not_all_summed(
+    hub, tmp_path, orders
+):
+    assert await summed_in_a_circle(hub, tmp_path, orders) < 3
+
+
+@pytest.mark.parametrize("orders", [(0, 0, 0), (0, 0, 1)])
+@pytest.mark.control("test_in_whatever_order_votes_are_asked_for_three_sets_that_leave_one_site_are_not_all_summed")
+async def test_control_where_ballots_are_counted_alone_a_circle_leaves_one_site(hub, tmp_path, orders, monkeypatch):
+    from hanse_privacy.compensators import ballots
+
+    monkeypatch.setattr(ballots, "_remembered", lambda _: {})
+    assert await summed_in_a_circle(hub, tmp_path, orders) == 3
+
+
+@pytest.mark.control_inside
 async def test_each_compensator_remembers_works_for_itself(hub, tmp_path):
     members = compensators(tmp_path, 3)
     group = group_of(members, 2)
@@ -316,6 +335,50 @@ def test_a_key_whose_time_is_over_is_not_sealed_to(tmp_path):
     assert base64.b64encode(later.owner)
 
 
+def strangers(members, hubs, now):
+    """Compensators of the hub's own in place of all three."""
+    return group_of(hubs, 2), [
+        (place, hubs[place].keys.private(key_of(group_of(hubs, 2), place), now)) for place in (0, 1)
+    ]
+
+
+def own_sealing_keys(members, hubs, now):
+    """The pinned compensators, with a key of the hub's that none of them has signed."""
+    group, own = group_of(members, 2), hubs[0].keys.present(now)
+    keys = tuple(key.model_copy(update={"key": own.key}) for key in group.keys)
+    return group.model_copy(update={"keys": keys}), [(place, hubs[0].keys.private(own.key, now)) for place in (0, 1)]
+
+
+def keys_over(members, hubs, now):
+    """Keys whose time is over, which the hub has got hold of since."""
+    group = group_of(members, 2)
+    keys = tuple(key.model_copy(update={"until": now - timedelta(days=1)}) for key in group.keys)
+    held = [(place, members[place].keys.private(key_of(group, place), now)) for place in (0, 1)]
+    return group.model_copy(update={"keys": keys}), held
+
+
+@pytest.mark.parametrize("announced", [strangers, own_sealing_keys, keys_over])
+@pytest.mark.control(
+    "test_a_group_that_is_not_pinned_is_refused",
+    "test_a_sealing_key_of_the_hubs_own_is_refused",
+    "test_a_key_whose_time_is_over_is_not_sealed_to",
+)
+def test_control_where_nobody_checks_the_group_whoever_has_its_keys_reads_every_answer(tmp_path, announced):
+    members, hubs, now = compensators(tmp_path, 3), compensators(tmp_path / "hub", 3), SystemClock().now()
+    group, keys = announced(members, hubs, now)
+    with pytest.raises(HanseError):  # what a site would have said
+        check_group(group, [each.owner.public_bytes for each in members], 2, now)
+    given, secret = shared(masked_sites("triage", 1)[0], group, tally=TALLY), np.arange(TALLY, dtype="<u8")
+    known = {}
+    for place, key in keys:
+        known |= dict(zip(Sharing(2, 3).held_by(place), open_shared(key, group, given, place).seeds, strict=True))
+    left = masked(given, secret)
+    for seed in known.values():
+        MaskStream(bound_seed(seed, ASKED.request), Purpose.TALLY).subtract_from(left, 0)
+    assert np.array_equal(left, secret)
+
+
+@pytest.mark.control_inside
 async def test_compensators_that_are_seized_after_their_keys_are_destroyed_open_nothing_recorded(hub, tmp_path):
     members = compensators(tmp_path, 3)
     group = group_of(members, 2)

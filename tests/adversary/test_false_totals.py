@@ -119,6 +119,7 @@ async def test_under_false_totals_the_masks_do_not_cancel(attacked: Attacked) ->
         assert await played(hub, KNOWN_MEAN) > 1e3
 
 
+@pytest.mark.control("test_under_false_totals_the_masks_do_not_cancel")
 async def test_control_where_masks_do_not_take_the_totals_a_false_one_tells_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads
 from adversary.oracle import QUESTIONS, SECRET, TERMS, bracket, site_with_secret
 from adversary.stage import Array
 from hanse_compensator.memory import Memory
+from hanse_datapod.answers import withheld
 from hanse_datapod.worker.work import execute
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, PrivacyTerms, Result, RingPlan
@@ -81,6 +82,7 @@ async def test_a_session_is_summed_for_one_set_only(attacked: Attacked) -> None:
         assert "another set" in reason, reason
 
 
+@pytest.mark.control("test_a_session_is_summed_for_one_set_only")
 async def test_control_without_memory_two_sums_of_a_session_tell_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ async def test_whether_a_private_task_failed_tells_nothing_and_each_question_is_
         assert [entry["what"] for entry in entries] == ["charge", "settled"] * QUESTIONS
 
 
+@pytest.mark.control("test_whether_a_private_task_failed_tells_nothing_and_each_question_is_paid")
 async def test_control_where_private_training_may_fail_twelve_tasks_bracket_one_value(
     attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +135,17 @@ async def test_under_masks_a_failure_is_one_of_a_few_fixed_codes_without_words(
         }
 
 
+@pytest.mark.control("test_under_masks_a_failure_is_one_of_a_few_fixed_codes_without_words")
+async def test_control_where_reasons_of_the_data_leave_the_hub_hears_them_in_words(
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withheld, "withheld", lambda error: error)
+    async with attacked(sites=3, worker=lambda _: site_with_secret(tmp_path)) as hub:
+        _, _, results = await bracket(hub)
+        reasons = {result.reason for result in results if result.outcome is Outcome.FAILED}
+        assert any(reason.startswith("metrics.loss: ") for reason in reasons)
+
+
 SHARES = PrivacyTerms(
     privacy=Privacy(placement="distributed", mechanism="discrete_gaussian", clip=1.0, noise_multiplier=4.0), rounds=1,
     round=1, active=3,
@@ -152,6 +166,7 @@ async def test_whether_a_task_with_shares_of_noise_failed_tells_nothing(attacked
         assert {(result.outcome, result.reason) for result in results} == {(Outcome.DONE, "")}
 
 
+@pytest.mark.control("test_whether_a_task_with_shares_of_noise_failed_tells_nothing")
 async def test_control_where_training_with_shares_of_noise_may_fail_it_answers_the_hubs_questions(
     attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ async def test_a_copied_home_does_not_mask_again_with_the_secrets_of_a_session(a
         assert "keys" in why or "session" in why, why
 
 
+@pytest.mark.control("test_a_copied_home_does_not_mask_again_with_the_secrets_of_a_session")
 async def test_control_where_a_home_does_not_know_where_it_lies_home_and_copy_tell_their_difference(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ async def test_a_work_is_not_summed_again_cut_to_other_limits(attacked: Attacked
 
 @models
 @ways
+@pytest.mark.control("test_a_work_is_not_summed_again_cut_to_other_limits")
 async def test_control_where_sites_forget_what_they_cut_to_two_sums_of_the_same_sites_tell_one(
     attacked: Attacked, cut: Any, moved: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:

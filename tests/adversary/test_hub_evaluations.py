@@ -105,6 +105,7 @@ async def test_an_evaluation_is_no_other_work_by_what_no_site_reads(wards: Any, 
 
 
 @pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.control("test_an_evaluation_is_no_other_work_by_what_no_site_reads")
 async def test_control_where_what_nobody_reads_makes_another_work_one_sites_counts_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:

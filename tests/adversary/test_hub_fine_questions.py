@@ -126,6 +126,7 @@ async def test_where_quantiles_are_closed_no_person_is_the_oldest(wards: Any) ->
         assert "asking.protocols: quantiles" in why
 
 
+@pytest.mark.control("test_where_quantiles_are_closed_no_person_is_the_oldest")
 async def test_control_where_the_site_answers_whoever_asks_the_oldest_persons_age_is_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ async def test_where_they_are_open_a_site_is_not_asked_for_everybody_in_however_
         assert "of other cells" in why
 
 
+@pytest.mark.control("test_where_they_are_open_a_site_is_not_asked_for_everybody_in_however_many_runs")
 async def test_control_without_memory_of_what_was_asked_all_ages_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ async def test_one_run_asks_in_no_more_steps_than_a_search_has(wards: Any, monke
         assert "quantiles in more than 16 steps" in why
 
 
+@pytest.mark.control("test_one_run_asks_in_no_more_steps_than_a_search_has")
 async def test_control_without_the_limit_of_a_run_all_are_answered(wards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prefixes, "ask", lambda *_: None)
     monkeypatch.setattr(Questions, "check", lambda *_: None)
@@ -239,6 +242,7 @@ async def test_where_histograms_of_scores_are_closed_nobodys_feature_is_read_fro
         assert "asking.protocols: score_histograms" in why
 
 
+@pytest.mark.control("test_where_histograms_of_scores_are_closed_nobodys_feature_is_read_from_a_models_scores")
 async def test_control_where_the_site_counts_as_finely_as_it_is_asked_all_ages_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +276,7 @@ async def test_where_calibration_is_closed_nobody_is_alone_in_a_bin(wards: Any) 
         assert "asking.protocols: calibration" in why
 
 
+@pytest.mark.control("test_where_calibration_is_closed_nobody_is_alone_in_a_bin")
 async def test_control_where_the_site_tells_calibration_to_whoever_asks_ages_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +313,7 @@ async def test_many_classes_are_as_fine_as_many_bins(wards: Any, metric: str, pr
 
 
 @pytest.mark.parametrize("metric", ["auroc", "sensitivity"])
+@pytest.mark.control("test_many_classes_are_as_fine_as_many_bins")
 async def test_control_where_classes_are_not_counted_as_questions_ages_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch, metric: str
 ) -> None:

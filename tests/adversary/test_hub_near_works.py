@@ -49,6 +49,7 @@ async def test_models_that_hardly_differ_are_answered_a_few_times_a_day(attacked
         assert why == "; ".join([HiddenFailure.UNFIT.text] * len(hub.stage.names))
 
 
+@pytest.mark.control("test_models_that_hardly_differ_are_answered_a_few_times_a_day")
 async def test_control_without_the_limit_all_products_of_the_sites_features_are_read(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(atta
         assert "nobody else gets a sum of it" in why
 
 
+@pytest.mark.control("test_a_moved_model_is_not_summed_in_another_mode_without_one_site")
 async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
         assert is_of(hub, read, TARGET), why
 
 
+@pytest.mark.control("test_sites_whose_masks_cancel_sum_no_work_again_without_one_of_them")
 async def test_control_sites_that_forget_their_sums_tell_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ async def test_members_whose_sum_was_not_unmasked_are_not_summed_apart(attacked:
         assert "at least 4 are wanted" in why
 
 
+@pytest.mark.control("test_members_whose_sum_was_not_unmasked_are_not_summed_apart")
 async def test_control_sites_that_forget_their_answers_tell_one_update_by_three_sums(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +175,7 @@ async def test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside
         assert "at least 4 are wanted" in why
 
 
+@pytest.mark.control("test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside_the_first")
 async def test_control_where_who_shares_counts_as_who_answers_two_sums_tell_fewer_than_the_minimum(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +212,7 @@ async def test_an_answer_that_left_is_not_made_again_after_the_journal_is_lost(a
         assert "does not have the bytes of the answer any more" in why
 
 
+@pytest.mark.control("test_an_answer_that_left_is_not_made_again_after_the_journal_is_lost")
 async def test_control_without_the_memory_of_answers_two_under_one_mask_tell_their_difference(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +294,7 @@ async def test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_
         assert "was unmasked already" in why
 
 
+@pytest.mark.control("test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_round_it_is_called")
 async def test_control_sites_that_forget_what_they_began_tell_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +322,7 @@ async def test_sums_within_a_round_are_begun_with_those_alone_with_whom_they_wer
         assert "was unmasked already" in why
 
 
+@pytest.mark.control("test_sums_within_a_round_are_begun_with_those_alone_with_whom_they_were_before_whoever_shared")
 async def test_control_sites_that_ask_their_memory_before_they_share_alone_tell_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +345,7 @@ async def test_where_members_are_fixed_sums_within_a_round_of_another_model_are_
         assert "was unmasked already" in why
 
 
+@pytest.mark.control("test_where_members_are_fixed_sums_within_a_round_of_another_model_are_begun_with_the_same_sites")
 async def test_control_where_members_are_not_fixed_sums_of_a_moved_model_tell_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

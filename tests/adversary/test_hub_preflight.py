@@ -60,6 +60,7 @@ async def test_the_budget_answers_no_question_about_how_many_examples_there_are(
     assert (low, high, codes) == (1, 4096, {FindingCode.UNTOLD})
 
 
+@pytest.mark.control("test_the_budget_answers_no_question_about_how_many_examples_there_are")
 async def test_control_where_the_charge_is_of_the_sites_own_examples_their_number_is_found(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ async def test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_al
             assert not any(finding.text or finding.remains is not None for finding in findings), name
 
 
+@pytest.mark.control("test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_alone")
 async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by_its_data(attacked: Attacked) -> None:
     open_site = {
         "masking": {"required": False}, "outputs": {"minimum_examples": EXAMPLES + 100},
@@ -113,6 +115,7 @@ async def test_a_site_that_limits_questions_answers_so_many_a_day_and_no_more(at
     assert "asking.questions" in heard[-1].reason
 
 
+@pytest.mark.control("test_a_site_that_limits_questions_answers_so_many_a_day_and_no_more")
 async def test_control_without_the_limit_it_answers_all_of_them(attacked: Attacked) -> None:
     async with attacked(**CAUTIOUS) as hub:
         heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
@@ -135,6 +138,7 @@ async def test_questions_use_up_no_run_of_the_day(attacked: Attacked) -> None:
         assert [result.outcome for result in await rounds_after_questions(hub)] == [Outcome.DONE, Outcome.DONE]
 
 
+@pytest.mark.control("test_questions_use_up_no_run_of_the_day")
 async def test_control_where_questions_are_counted_among_runs_they_keep_all_of_them_away(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ async def test_a_preparation_is_no_other_work_by_objects_that_no_site_reads(ward
         assert "1 fewer than the last set's" in why
 
 
+@pytest.mark.control("test_a_preparation_is_no_other_work_by_objects_that_no_site_reads")
 async def test_control_where_what_nobody_reads_makes_another_work_one_sites_sums_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ async def test_a_preparations_sums_are_not_cut_to_limits_of_the_hubs_choice(ward
         assert "a preparation's sums are neither weighted, cut nor rounded" in why
 
 
+@pytest.mark.control("test_a_preparations_sums_are_not_cut_to_limits_of_the_hubs_choice")
 async def test_control_where_a_site_takes_any_rings_two_sums_tell_the_largest_sites_rows(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
 from adversary.stage import FEATURES, Array
 from hanse_compensator import members
+from hanse_datapod.agent import task_work
 from hanse_datapod.home import works
 from hanse_datapod.masking import answer, binding
 from hanse_datapod.masking.binding import MARK
@@ -26,6 +27,8 @@ from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.messages import Agreement, UnmaskRequest
 from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.streams import residual_masks
+from hanse_privacy.ring import files
+from hanse_privacy.ring import plan as ring_plan
 from hanse_privacy.ring.codec import decode
 
 TARGET = "site-0"
@@ -101,6 +104,7 @@ async def test_answers_to_two_requests_are_not_summed_and_the_smaller_part_is_na
 
 
 @OTHERS
+@pytest.mark.control("test_answers_to_two_requests_are_not_summed_and_the_smaller_part_is_named")
 async def test_control_where_sites_sign_the_same_the_sum_is_the_targets_update(
     attacked: Attacked, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +114,7 @@ async def test_control_where_sites_sign_the_same_the_sum_is_the_targets_update(
         assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)
 
 
+@pytest.mark.control("test_answers_to_two_requests_are_not_summed_and_the_smaller_part_is_named")
 async def test_control_where_the_compensator_looks_at_no_request_the_sum_is_the_targets_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,12 +124,33 @@ async def test_control_where_the_compensator_looks_at_no_request_the_sum_is_the_
         assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)
 
 
-async def test_a_bound_below_one_step_of_the_ring_is_refused_by_itself(attacked: Attacked) -> None:
+def less_than_half_a_step(hub: LyingHub) -> tuple[dict[str, Any], float]:
+    """Every coordinate of the answer is clipped to what is rounded to nothing."""
+    ring = hub.plan().default.model_copy(update={"bound": 0.9 * half_step(hub.plan())})
+    return {"model": MODEL, "plan": hub.plan().model_copy(update={"default": ring})}, 0.0
+
+
+@pytest.mark.parametrize("bound", [0.9, 1e-300])
+async def test_a_bound_below_one_step_of_the_ring_is_refused_by_itself(attacked: Attacked, bound: float) -> None:
     async with attacked() as hub:
-        ring = hub.plan().default.model_copy(update={"bound": 1e-300})
+        asked, _ = less_than_half_a_step(hub)
+        ring = asked["plan"].default
+        ring = ring.model_copy(update={"bound": bound * ring.bound})
         plan = hub.plan().model_copy(update={"default": ring})
         refused = refusals(await hub.ask(hub.task("site-1", model=MODEL, plan=plan)))
         assert "one step of the ring" in refused["site-1"]
+
+
+@pytest.mark.control("test_a_bound_below_one_step_of_the_ring_is_refused_by_itself")
+async def test_control_where_sites_take_any_bound_and_sign_the_same_the_sum_is_the_targets_update(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs_the_same(monkeypatch)
+    for module in (ring_plan, files):
+        monkeypatch.setattr(module, "check_plan", lambda _plan: None)
+    async with attacked() as hub:
+        results, known = await asked_apart(hub, less_than_half_a_step)
+        assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)
 
 
 async def unmasked_apart(
@@ -164,6 +190,7 @@ async def test_peers_reveal_nothing_of_answers_to_another_request_than_their_own
 
 
 @OTHERS
+@pytest.mark.control("test_peers_reveal_nothing_of_answers_to_another_request_than_their_own")
 async def test_control_pairwise_where_sites_sign_the_same_the_sum_is_the_targets_update(
     attacked: Attacked, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +240,10 @@ async def test_peers_reveal_nothing_where_one_was_told_another_share_of_noise(at
 
 
 @pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@pytest.mark.control(
+    "test_sites_that_were_told_other_shares_of_noise_are_not_summed",
+    "test_peers_reveal_nothing_where_one_was_told_another_share_of_noise",
+)
 async def test_control_where_sites_sign_the_same_the_targets_noise_is_its_own_share_alone(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
@@ -234,6 +265,7 @@ async def test_a_seed_that_is_chosen_for_one_site_is_refused(attacked: Attacked)
         assert "task.seed" in refusals(results)[TARGET]
 
 
+@pytest.mark.control("test_a_seed_that_is_chosen_for_one_site_is_refused")
 async def test_control_without_the_check_a_site_works_with_the_seed_that_it_is_sent(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +293,7 @@ async def test_a_site_that_was_asked_with_a_bound_request_takes_no_other_again(a
         assert all("bound to nothing" in reason for reason in refusals(results).values())
 
 
+@pytest.mark.control("test_a_site_that_was_asked_with_a_bound_request_takes_no_other_again")
 async def test_control_sites_that_forget_it_are_read_as_those_of_release_0_1_0(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,3 +307,13 @@ async def test_a_site_whose_policy_requires_it_takes_no_unbound_request_at_all(a
     async with attacked(masking={"bound": "required"}) as hub:
         refused = refusals(await hub.ask(hub.task(TARGET, model=MODEL, bound=False)))
         assert "masking.bound" in refused[TARGET]
+
+
+@pytest.mark.control("test_a_site_whose_policy_requires_it_takes_no_unbound_request_at_all")
+async def test_control_where_nobody_looks_whether_a_request_is_bound_that_site_answers_it_too(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_work, "check_binding", lambda *_: None)
+    async with attacked(masking={"bound": "required"}) as hub:
+        results, known = await asked_apart(hub, smallest_bound, bound=False)
+        assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)

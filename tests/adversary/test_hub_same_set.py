@@ -48,6 +48,7 @@ async def test_the_same_sites_again_make_the_same_sum_and_then_none_without_one_
 
 
 @both
+@pytest.mark.control("test_the_same_sites_again_make_the_same_sum_and_then_none_without_one_of_them")
 async def test_control_where_nobody_remembers_the_sums_the_one_that_is_left_out_is_told(
     attacked: Attacked, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ async def test_of_the_same_sites_who_mask_again_none_is_left_out_of_the_sum(atta
         assert "all of them are in the next" in why
 
 
+@pytest.mark.control("test_of_the_same_sites_who_mask_again_none_is_left_out_of_the_sum")
 async def test_control_sites_that_do_not_ask_who_is_in_the_next_sum_tell_the_one_that_is_left_out(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ async def test_the_same_sites_again_make_no_other_sum_where_ones_data_lack_a_per
         assert why == HiddenFailure.UNFIT.text
 
 
+@pytest.mark.control("test_the_same_sites_again_make_no_other_sum_where_ones_data_lack_a_person")
 async def test_control_without_the_sketch_of_people_the_same_sites_tell_of_that_person(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ async def test_a_site_refuses_a_round_before_its_turn_and_another_work_of_the_sa
         assert whats == ["charge", "turn", "turn", "turn"]
 
 
+@pytest.mark.control("test_a_site_refuses_a_round_before_its_turn_and_another_work_of_the_same_round")
 async def test_control_where_no_turns_are_kept_a_hub_has_every_round_for_one_charge(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ async def test_a_work_is_not_summed_again_without_one_site(attacked: Attacked, s
 
 
 @pytest.mark.parametrize("second", [{}, LATER, OTHER_JOB], ids=["another run", "another round", "an owner's other job"])
+@pytest.mark.control("test_a_work_is_not_summed_again_without_one_site")
 async def test_control_without_memory_of_works_two_sums_tell_one_update(
     attacked: Attacked, second: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ async def test_three_sets_that_differ_by_three_each_are_not_summed(attacked: Att
         assert "not all of the last set's" in why
 
 
+@pytest.mark.control("test_three_sets_that_differ_by_three_each_are_not_summed")
 async def test_control_without_memory_of_works_three_sums_tell_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ async def test_a_model_moved_by_one_unit_in_the_last_place_is_no_other_work(atta
         assert "1 fewer than the last set's" in why
 
 
+@pytest.mark.control("test_a_model_moved_by_one_unit_in_the_last_place_is_no_other_work")
 async def test_control_without_tags_a_moved_model_tells_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ async def test_where_members_are_fixed_no_sum_at_all_has_one_fewer_until_adminis
         assert read is not None, why
 
 
+@pytest.mark.control("test_where_members_are_fixed_no_sum_at_all_has_one_fewer_until_administrators_renew_them")
 async def test_control_where_members_are_not_fixed_another_work_is_summed_without_one(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +156,7 @@ async def test_a_hub_that_removes_the_compensators_records_gets_no_other_set(att
         assert "1 fewer than the last set's" in why
 
 
+@pytest.mark.control("test_a_hub_that_removes_the_compensators_records_gets_no_other_set")
 async def test_control_a_compensator_without_a_file_of_its_own_believes_the_hub(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +166,7 @@ async def test_control_a_compensator_without_a_file_of_its_own_believes_the_hub(
         assert is_of(hub, read, TARGET), why
 
 
+@pytest.mark.no_attack("an honest hub")
 async def test_a_hub_that_was_restored_gets_the_same_sum_to_the_bit(attacked: Attacked) -> None:
     async with attacked(sites=5) as hub:
         first, _ = await summed(hub, hub.stage.names, "s0")
@@ -202,6 +208,7 @@ async def test_a_work_is_not_done_again_on_data_with_one_person_fewer(attacked: 
         assert why == HiddenFailure.UNFIT.text  # the site alone knows what has changed
 
 
+@pytest.mark.control("test_a_work_is_not_done_again_on_data_with_one_person_fewer")
 async def test_control_without_the_sketch_two_sums_tell_of_that_person(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from certificates import ThrowawayCa
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.subjects import JOURNAL, Role
@@ -78,6 +80,7 @@ async def test_with_tls_whoever_is_on_the_line_reads_no_message(
     assert SUBJECT.encode() not in heard
 
 
+@pytest.mark.control("test_with_tls_whoever_is_on_the_line_reads_no_message")
 async def test_control_without_tls_the_line_has_the_message(nats_server: NatsServer) -> None:
     heard = await said_over(nats_server, "nats")
     assert SECRET in heard

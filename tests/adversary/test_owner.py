@@ -36,6 +36,7 @@ from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_fabric.subjects import PROGRESS
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_fabric.telemetry.traces import use_tracer
+from hanse_privacy import witness
 from hanse_privacy.ledger import NAME
 from hanse_privacy.witness import Witness, signed_head
 from hanse_schemas.study import Study
@@ -109,6 +110,7 @@ async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
 
 
 @pytest.mark.parametrize("place", QUOTED, ids=named)
+@pytest.mark.control("test_no_message_stream_log_metric_or_object_has_content_of_the_data")
 async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
     attacked: Attacked, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter
 ) -> None:
@@ -134,6 +136,7 @@ async def test_a_site_with_required_privacy_evaluates_for_nobody(attacked: Attac
         assert "privacy.uncovered: evaluation, whose metrics no noise covers" in answer.reason
 
 
+@pytest.mark.control("test_a_site_with_required_privacy_evaluates_for_nobody")
 async def test_control_where_evaluation_is_open_the_exact_loss_of_the_test_people_costs_nothing(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +200,7 @@ def fails(_: Reservation, __: Task, error: HanseError, ___: int) -> WorkOutcome:
     raise error
 
 
+@pytest.mark.control("test_each_evaluation_has_noise_and_is_paid_whether_or_not_it_fails")
 async def test_control_where_noise_is_left_out_charged_evaluations_tell_exact_losses(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +238,7 @@ async def test_beside_a_private_update_no_number_leaves_that_noise_does_not_cove
         assert await private_numbers(hub) == (1, {}, 0.0)
 
 
+@pytest.mark.control("test_beside_a_private_update_no_number_leaves_that_noise_does_not_cover")
 async def test_control_where_they_are_open_exact_numbers_of_examples_seconds_and_losses_leave(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +286,7 @@ async def test_the_progress_of_a_masked_task_does_not_tell_its_number_of_steps(a
 
 
 @pytest.mark.usefixtures("progress_in_time")
+@pytest.mark.control("test_the_progress_of_a_masked_task_does_not_tell_its_number_of_steps")
 async def test_control_exact_progress_tells_the_number_of_steps(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +309,7 @@ async def test_a_site_with_required_privacy_does_not_tell_how_fast_its_work_goes
 
 
 @pytest.mark.usefixtures("progress_in_time")
+@pytest.mark.control("test_a_site_with_required_privacy_does_not_tell_how_fast_its_work_goes")
 async def test_control_where_durations_are_open_progress_tells_them(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +372,7 @@ async def test_a_ledger_that_is_deleted_or_older_restores_no_budget(
 
 
 @pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.control("test_a_ledger_that_is_deleted_or_older_restores_no_budget")
 async def test_control_where_nobody_looks_back_an_older_ledger_spends_the_budget_twice(
     attacked: Attacked, tmp_path: Path, back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,10 +382,22 @@ async def test_control_where_nobody_looks_back_an_older_ledger_spends_the_budget
         assert answer.outcome is Outcome.DONE
 
 
+async def answers_beside_a_forged_head(hub: LyingHub) -> Result:
+    """A charged round, with the head of a longer ledger than the site has, which somebody else has signed."""
+    site = hub.stage.sites["site-0"]
+    forged = signed_head(99, "e" * 64, project=hub.stage.project, participant=site.name, key=SigningKey.create())
+    return await charged_round(hub, 1, forged)
+
+
 async def test_a_head_that_the_site_has_not_signed_stops_nobody(attacked: Attacked) -> None:
     async with attacked(**(PRIVATE | {"privacy": BUDGET})) as hub:
-        site = hub.stage.sites["site-0"]
-        forged = signed_head(
-            99, "e" * 64, project=hub.stage.project, participant=site.name, key=SigningKey.create()
-        )  # fmt: skip
-        assert (await charged_round(hub, 1, forged)).outcome is Outcome.DONE
+        assert (await answers_beside_a_forged_head(hub)).outcome is Outcome.DONE
+
+
+@pytest.mark.control("test_a_head_that_the_site_has_not_signed_stops_nobody")
+async def test_control_where_any_head_is_taken_for_the_sites_a_forged_one_stops_it(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness, "is_own", lambda *_, **__: True)
+    async with attacked(**(PRIVATE | {"privacy": BUDGET})) as hub:
+        assert "ledger is older" in (await answers_beside_a_forged_head(hub)).reason

@@ -86,6 +86,7 @@ async def test_a_study_of_one_case_is_not_made(clock: VirtualClock, tmp_path: Pa
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_study_of_one_case_is_not_made")
 async def test_control_where_groups_may_be_of_one_the_table_has_that_persons_genotypes(
     clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ async def test_a_phenotype_that_the_project_has_not_declared_is_not_studied(
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_phenotype_that_the_project_has_not_declared_is_not_studied")
 async def test_control_without_the_rule_on_phenotypes_the_hidden_one_is_studied(
     clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ async def test_a_covariate_that_the_project_has_not_declared_is_not_asked_of(
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_covariate_that_the_project_has_not_declared_is_not_asked_of")
 async def test_control_without_the_rule_on_covariates_their_mean_is_told(
     clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +212,7 @@ async def test_a_column_that_the_policy_does_not_name_is_not_asked_of(clock: Vir
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_column_that_the_policy_does_not_name_is_not_asked_of")
 async def test_control_without_the_rule_on_columns_its_share_of_all_people_is_told(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ async def test_jobs_that_ask_for_rare_values_again_and_again_do_not_tell_how_oft
 
 
 @pytest.mark.parametrize("burnt", [True, False])
+@pytest.mark.control("test_jobs_that_ask_for_rare_values_again_and_again_do_not_tell_how_often_one_is_there")
 def test_control_where_a_site_counts_for_everybody_a_few_jobs_tell_the_one_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, burnt: bool
 ) -> None:
@@ -162,6 +163,7 @@ async def test_the_mean_of_a_column_of_which_one_person_alone_has_a_cell_is_not_
 
 
 @in_virtual_time
+@pytest.mark.control("test_the_mean_of_a_column_of_which_one_person_alone_has_a_cell_is_not_told")
 async def test_control_where_the_rule_on_few_is_gone_the_mean_is_that_persons_cell(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ async def test_no_duration_leaves_beside_a_masked_or_private_answer(attacked: At
 
 
 @ways
+@pytest.mark.control("test_no_duration_leaves_beside_a_masked_or_private_answer")
 async def test_control_where_durations_are_told_each_signed_result_has_its_own(
     attacked: Attacked, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ async def test_no_duration_leaves_beside_a_step_of_a_study(clock: VirtualClock, 
 
 
 @in_virtual_time
+@pytest.mark.control("test_no_duration_leaves_beside_a_step_of_a_study")
 async def test_control_where_steps_of_studies_tell_durations_they_are_read(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ async def test_two_jobs_of_which_one_leaves_a_site_out_are_not_both_summed(
 
 @ATTACKS
 @in_virtual_time
+@pytest.mark.control("test_two_jobs_of_which_one_leaves_a_site_out_are_not_both_summed")
 async def test_control_where_nobody_remembers_works_two_jobs_tell_one_sites_update(
     clock: VirtualClock, tmp_path: Path, mode: str, model: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ async def test_no_list_of_runs_has_content_of_the_data(clock: VirtualClock, tmp_
 
 
 @in_virtual_time
+@pytest.mark.control("test_no_list_of_runs_has_content_of_the_data")
 async def test_control_where_messages_tell_what_was_found_the_list_of_runs_has_a_cell(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

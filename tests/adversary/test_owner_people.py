@@ -89,6 +89,7 @@ async def test_a_study_is_not_made_again_of_all_people_but_one(
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_study_is_not_made_again_of_all_people_but_one")
 async def test_control_where_nobody_compares_the_people_two_studies_tell_one_persons_genotypes(
     clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:

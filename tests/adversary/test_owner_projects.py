@@ -65,6 +65,7 @@ async def test_sites_whose_homes_share_a_memory_do_no_work_again_for_another_pro
     assert "this work was done for project" in why
 
 
+@pytest.mark.control("test_sites_whose_homes_share_a_memory_do_no_work_again_for_another_project")
 async def test_control_homes_that_remember_apart_tell_one_sites_update_by_two_projects(
     nats_server: NatsServer, folder: Path
 ) -> None:

@@ -84,6 +84,7 @@ async def test_so_many_jobs_a_day_do_not_find_one_persons_age(clock: VirtualCloc
 
 
 @in_virtual_time
+@pytest.mark.control("test_so_many_jobs_a_day_do_not_find_one_persons_age")
 async def test_control_without_the_limit_a_day_is_enough(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

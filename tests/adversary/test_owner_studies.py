@@ -99,6 +99,7 @@ async def test_a_study_is_not_made_again_without_one_cohort_however_it_is_cut(
 
 
 @in_virtual_time
+@pytest.mark.control("test_a_study_is_not_made_again_without_one_cohort_however_it_is_cut")
 async def test_control_where_nobody_remembers_two_studies_tell_one_cohorts_counts(
     clock: VirtualClock, tmp_path: Path, files: Files, own: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:

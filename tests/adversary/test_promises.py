@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,15 +31,52 @@ OTHERS = (Path(__file__).name, "test_fuzzed_decoders.py", "test_bus_rights.py", 
 """Not of this page: this test, the rights of all roles, and sites or site code that do harm instead of learning."""
 
 
-def attacks() -> set[tuple[str, str]]:
-    """The tests of this suite that are attacks: neither controls nor honest rounds, which show that there is a way."""
-    found = set()
-    for path in sorted(Path(__file__).parent.glob("test_*.py")):
-        if path.name not in OTHERS:
-            for name in re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE):
-                if not name.startswith(("test_control", "test_an_honest", "test_honest")):
-                    found.add((path.relative_to(ROOT).as_posix(), name))
+FILES = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name not in OTHERS]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def all_tests(path: Path) -> list[Function]:
+    """The tests of a file, in their order."""
+    body = ast.parse(path.read_text()).body
+    return [each for each in body if isinstance(each, Function) and each.name.startswith("test_")]
+
+
+def marks_of(test: Function) -> dict[str, list[str]]:
+    """What a test is marked as, of the marks of this folder, with what these say."""
+    found = {}
+    for each in test.decorator_list:
+        mark, said = (each.func, each.args) if isinstance(each, ast.Call) else (each, [])
+        if isinstance(mark, ast.Attribute) and mark.attr in ("control", "control_inside", "no_attack"):
+            found[mark.attr] = [str(ast.literal_eval(value)) for value in said]
     return found
+
+
+def is_control(name: str) -> bool:
+    return name.startswith("test_control")
+
+
+@cache
+def attack_tests() -> set[tuple[Path, str]]:
+    """The tests of this suite that are attacks: neither controls nor honest rounds, which show that there is a way."""
+    return {
+        (path, test.name)
+        for path in FILES
+        for test in all_tests(path)
+        if not is_control(test.name)
+        and not test.name.startswith(("test_an_honest", "test_honest"))
+        and "no_attack" not in marks_of(test)
+    }
+
+
+def attacks() -> set[tuple[str, str]]:
+    """By file and name, as the page has them."""
+    return {(path.relative_to(ROOT).as_posix(), name) for path, name in attack_tests()}
+
+
+def no_attacks() -> set[tuple[str, str]]:
+    """What says of itself that it is none, by file and name."""
+    tests = [(path, test) for path in FILES for test in all_tests(path)]
+    return {(path.relative_to(ROOT).as_posix(), test.name) for path, test in tests if "no_attack" in marks_of(test)}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}, {row[1]}")
@@ -71,7 +110,8 @@ def test_the_owner_and_the_hub_that_lies_have_their_rows() -> None:
 def test_the_page_names_every_attack_of_the_suite_and_no_other() -> None:
     named = {pair for listed in NAMED.values() for pair in listed}
     assert all(NAMED.values())
-    assert named == attacks()
+    assert attacks() <= named
+    assert named <= attacks() | no_attacks()
 
 
 def test_every_number_of_the_page_holds_a_cell() -> None:
@@ -79,6 +119,35 @@ def test_every_number_of_the_page_holds_a_cell() -> None:
     assert {number for number in NAMED if f"[{number}]" in cells} == NAMED.keys()
 
 
-@pytest.mark.parametrize("file", sorted({file for file, _ in attacks()}))
-def test_every_file_of_attacks_has_a_control_that_succeeds(file: str) -> None:
-    assert "def test_control" in (ROOT / file).read_text()
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_attack_has_a_control_that_names_it(path: Path) -> None:
+    tests = {test.name: marks_of(test) for test in all_tests(path)}
+    controls = {name: marks["control"] for name, marks in tests.items() if "control" in marks}
+    assert set(controls) == {name for name in tests if is_control(name)}, "controls are named so, and marked"
+    assert all(controls.values()), "a control is of some attack"
+    shown = {name for names in controls.values() for name in names}
+    attacked = {name for name in tests if (path, name) in attack_tests()}
+    assert shown <= attacked, "what controls name are attacks of the file"
+    inside = {name for name, marks in tests.items() if "control_inside" in marks}
+    assert inside <= attacked
+    assert not inside & shown, "one control is enough"
+    assert attacked <= inside | shown, f"attacks without a control: {sorted(attacked - inside - shown)}"
+    assert all(marks["no_attack"] for marks in tests.values() if "no_attack" in marks), "why is said"
+
+
+def test_a_test_without_its_control_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "test_new.py"
+    path.write_text(
+        "import pytest\n"
+        "async def test_one(): ...\n"
+        "@pytest.mark.control('test_one', 'test_two')\n"
+        "def test_control_of_one(): ...\n"
+        "@pytest.mark.control_inside\n"
+        "def test_three(): ...\n"
+        "@pytest.mark.no_attack('honest')\n"
+        "def test_four(): ...\n"
+    )
+    assert {test.name: marks_of(test) for test in all_tests(path)} == {
+        "test_one": {}, "test_control_of_one": {"control": ["test_one", "test_two"]},
+        "test_three": {"control_inside": []}, "test_four": {"no_attack": ["honest"]},
+    }  # fmt: skip

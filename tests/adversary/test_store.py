@@ -78,6 +78,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("role", ["coordinator", "aggregator", "compensator", "model-registry"])
+@pytest.mark.control_inside
 def test_the_store_lets_each_service_read_and_write_its_own_only(weed, objects, role: str, kind: str) -> None:
     key = objects[kind]
     with _store(weed, role) as store:
@@ -103,6 +104,7 @@ def test_the_store_lets_each_service_read_and_write_its_own_only(weed, objects, 
             _forbidden(lambda: store.delete(key))
 
 
+@pytest.mark.no_attack("an honest upload, with no other right than to write")
 def test_a_compensator_uploads_in_parts_with_the_right_to_write_alone(weed) -> None:
     data = bytes(range(256)) * (LEAF_BYTES // 256) + b"and a bit"
     with _store(weed, "compensator") as store:
@@ -140,6 +142,7 @@ async def test_a_model_that_the_store_has_altered_is_not_trained_on(attacked: At
         assert await trained_on_what_the_store_gives(hub) == (Outcome.REFUSED, "tampered", None)
 
 
+@pytest.mark.control("test_a_model_that_the_store_has_altered_is_not_trained_on")
 async def test_control_where_digests_are_not_checked_the_store_chooses_the_model(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
