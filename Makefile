@@ -115,7 +115,9 @@ suite-begins: $(VENV)/.developer
 	@mkdir -p build && touch build/suite.began
 
 # Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.
+# By coverage too, where there is an atheris for this Python.
 fuzz: $(VENV)/.developer
+	@$(BIN)/python -m pip install --quiet 'atheris>=3,<4' || echo "no atheris: the decoders are fuzzed by chance alone"
 	@PYTHONPATH=tests nice $(BIN)/python -m adversary.fuzz_decoders $(ARGS)
 
 mutants: $(VENV)/.developer

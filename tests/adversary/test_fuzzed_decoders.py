@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,3 +33,33 @@ def test_an_input_that_was_changed_is_read_or_refused(name: str, seed: int) -> N
 @given(data=st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
     attempt(name, data)
+
+
+def fuzzed(*words: str) -> subprocess.CompletedProcess[str]:
+    tests = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
+    return subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+
+
+def test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage() -> None:
+    done = fuzzed("-m", "adversary.fuzz_decoders", "--minutes", "0.1", "--target", "Presence")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "of them read, 0 findings" in done.stdout
+    assert "by coverage: " in done.stdout
+
+
+def test_control_a_door_that_fails_is_found() -> None:
+    broken = """
+import sys
+sys.argv = ["fuzz", "--minutes", "0.02", "--target", "Presence"]
+from adversary import fuzz_decoders, fuzz_targets
+def fails(*_):
+    raise ZeroDivisionError
+fuzz_decoders.attempt = fails
+sys.exit(fuzz_decoders.main())
+"""
+    done = fuzzed("-c", broken)
+    assert done.returncode == 1
+    assert "Presence --seed 0: ZeroDivisionError" in done.stdout
