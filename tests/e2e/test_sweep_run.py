@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 
 from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse.hub import Project
+from hanse.hub import Project, Run
 from hanse_fabric.errors import HanseError
 
 JOB = {
@@ -85,6 +86,7 @@ async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(tmp_pa
         assert body["best"] == min(losses, key=losses.__getitem__)
         assert losses[body["best"]] < 0.5 < losses[body["runs"][0]["run"]]
         await asyncio.to_thread(refusals, project)
+        await asyncio.to_thread(exported, await asyncio.to_thread(project.get_run, body["best"]), tmp_path)
 
 
 def refusals(project: Project) -> None:
@@ -102,3 +104,20 @@ def refusals(project: Project) -> None:
     with pytest.raises(HanseError, match="at_once"):
         project.sweep(JOB, over, at_once=0)
     assert len(project.runs()) == 4
+
+
+def exported(run: Run, folder: Path) -> None:
+    """The best run of real sites is in MLflow, and what is loaded there predicts what the hub's model does."""
+    uri = f"sqlite:///{folder}/mlflow.db"
+    assert "models:/rates/1" in run.export("mlflow", into=uri, model="best", register="rates")
+    frame = pd.read_csv(folder / "north.csv")
+    mlflow.set_tracking_uri(uri)
+    try:
+        loaded = mlflow.pyfunc.load_model("models:/rates/1")
+        shares = loaded.predict(frame, params={"probabilities": True})
+        np.testing.assert_array_equal(shares, run.best.predict_proba(frame))
+        [kept] = mlflow.search_runs(experiment_names=["rates"], output_format="list")
+    finally:
+        mlflow.set_tracking_uri("")
+    assert kept.data.metrics["loss"] == run.view.metrics["loss"]
+    assert kept.data.params["train.optimizer.name"] == "sgd"

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import hanse
 from hanse.cli.sweep import parse_over
-from hanse.sweeps import Span, plan_trials
+from hanse.sweeps import Foreseen, Span, plan_trials
 from hanse_fabric.errors import HanseError
 from hanse_privacy.report import whole_epsilon
 from hanse_schemas.job import Job
+from unit.hanse.scripted_hub import ScriptedHub, project_view, run_view
 
 JOB = {"rounds": 3, "model": {"name": "mlp"}, "train": {"optimizer": {"name": "sgd", "lr": 0.5}}, "seed": 4}
 RATES = {"train.optimizer.lr": [0.01, 0.1], "model.hidden": [[8], [16, 4]]}
@@ -120,3 +122,42 @@ def test_a_runs_cost_is_the_most_that_a_site_is_charged(more: dict[str, Any], ep
 
 def test_a_run_without_privacy_costs_nothing_that_could_be_told() -> None:
     assert whole_epsilon(Job.model_validate(JOB)) is None
+
+
+def foreseen(hub: ScriptedHub, job: dict[str, Any], *, again: bool = False) -> Foreseen:
+    with hanse.connect(hub.url, api_key="hanse_abc_secret") as client:
+        return client.projects.get("triage").foresee(job, {"rounds": [2, 3]}, again=again)
+
+
+def test_a_run_that_was_cancelled_is_an_outcome_unless_it_is_wanted_again(hub: ScriptedHub) -> None:
+    former = plan_trials(JOB, {"rounds": [2, 3]})[0]
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
+    hub.answer("POST", "/v1/projects/triage/check", (200, {"valid": True, "warnings": []}))
+    listed = [
+        run_view("cancelled", run="run000000001", tags=[former.sweep, former.trial]),
+        run_view("completed", run="run000000002", tags=["trial:of-another-sweep"]),
+    ]
+    hub.answer("GET", "/v1/projects/triage/runs", (200, {"runs": listed}))
+    found = foreseen(hub, JOB)
+    assert {tag: run.run for tag, run in found.there.items()} == {former.trial: "run000000001"}
+    assert [trial.settings for trial in found.new] == [{"rounds": 3}]
+    assert len(foreseen(hub, JOB, again=True).new) == 2
+
+
+def test_what_a_hub_of_before_does_not_tell_is_agreed_to_as_any_cost(hub: ScriptedHub) -> None:
+    """So is what depends on sites' data. Nothing is submitted without a word."""
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
+    hub.answer("GET", "/v1/projects/triage/runs", (200, {"runs": []}))
+    hub.answer("POST", "/v1/projects/triage/check", (200, {"valid": True, "warnings": []}))
+    private = JOB | {"privacy": PRIVATE}
+    found = foreseen(hub, private)
+    assert found.epsilon == math.inf
+    assert "how much depends on their data" in found.said
+    with hanse.connect(hub.url, api_key="hanse_abc_secret") as client:
+        for epsilon in (None, 1000.0, math.nan):
+            with pytest.raises(HanseError, match="expected inf at least"):
+                client.projects.get("triage").sweep(private, {"rounds": [2, 3]}, epsilon=epsilon)
+        assert not hub.calls("POST", "/v1/projects/triage/runs")
+        with pytest.raises(HanseError):  # the control: this hub has no more to say, and was asked to run
+            client.projects.get("triage").sweep(private, {"rounds": [2, 3]}, epsilon=math.inf)
+    assert len(hub.calls("POST", "/v1/projects/triage/runs")) == 1
