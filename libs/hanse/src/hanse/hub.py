@@ -34,7 +34,8 @@ def _loop() -> LoopThread:
     return LoopThread("hanse-hub")
 
 
-os.register_at_fork(after_in_child=_loop.cache_clear)  # a child has none of its parent's threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loop.cache_clear)  # a child has none of its parent's threads
 
 
 class _Waiting(Generic[A]):

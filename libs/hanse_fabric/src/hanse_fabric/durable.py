@@ -6,11 +6,12 @@ What `write_durably` and `sync` have returned from is on the disk. A full disk i
 from __future__ import annotations
 
 import errno
-import fcntl
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -36,7 +37,9 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until names made, renamed or removed in `folder` are on the disk."""
+    """Wait until names made, renamed or removed in `folder` are on the disk, where the system can wait for that."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(descriptor)
@@ -76,6 +79,35 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def locks() -> Any:
+    """The module `fcntl`.
+
+    Raises:
+        HanseError: UNAVAILABLE on a system without it: clients work there, datapods and hubs do not.
+    """
+    try:
+        return importlib.import_module("fcntl")
+    except ImportError:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE, "fcntl: this system has no locks of files, which a datapod and a hub need",
+            hint="run these on Linux; the SDK, the command line and hanse.join work here",
+        ) from None  # fmt: skip
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether this process has the open file to itself now; it keeps it until it closes it, or ends in any way.
+
+    Raises:
+        HanseError: UNAVAILABLE, as `locks`.
+    """
+    fcntl = locks()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process.
@@ -86,14 +118,12 @@ def sole_owner(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(descriptor):
             raise HanseError(
                 ErrorCode.LOCKED,
                 f"{folder}: another process works with this folder",
                 hint="stop it, or give this one another --home",
-            ) from None
+            )
         yield
     finally:
         os.close(descriptor)

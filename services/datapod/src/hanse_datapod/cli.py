@@ -12,6 +12,7 @@ from typing import Any
 
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
+from hanse_fabric.durable import locks
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser(rehearsals=not words or words[0] not in _LIGHT).parse_args(words)
     command: Callable[[argparse.Namespace], int | None] = given.run
     try:
+        locks()
         return command(given) or 0
     except HanseError as error:
         hint = f"\n  {error.hint}" if error.hint else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hanse_fabric.durable import write_durably
+from hanse_fabric.durable import try_lock, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 PORTS = ("http", "bus", "store")
@@ -50,15 +49,13 @@ class StateFolder:
         """
         descriptor = self._lock_file()
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(descriptor):
                 holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
                 raise HanseError(
                     ErrorCode.LOCKED,
                     f"state folder {self.root}: another hub (process {holder}) runs on it",
                     hint="stop that one, or give this one a folder of its own with --state",
-                ) from None
+                )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield
