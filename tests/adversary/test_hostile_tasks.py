@@ -32,7 +32,7 @@ from hanse_fabric.subjects import RESULT, TASK
 from hanse_schemas.resources import resources_of
 from plink_files import random_copies, write_plink
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 TABLE, GENOTYPES = "site-0", "site-1"
 STUDIES = {"workflow": "association_study"}
 CODES = {code.code for code in ErrorCode}
@@ -264,6 +264,16 @@ async def test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the
             assert said.code == ErrorCode.INTERNAL.code
         assert not any(CANARY.encode() in data for _, data in hub.heard)
         assert (await sent.honest()).outcome is Outcome.DONE
+
+
+async def test_control_where_such_an_error_is_told_in_its_own_words_the_hub_hears_what_stands_in_it(
+    two_sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_work, "unforeseen", lambda _task, error: HanseError(ErrorCode.INTERNAL, str(error)))
+    monkeypatch.setattr(Contained, "work", fails_with_a_canary)
+    async with two_sites() as hub:
+        await Sent(hub, TaskKind.TRAIN, "masked").any(json.dumps(TRAINED))
+        assert any(CANARY.encode() in data for _, data in hub.heard)
 
 
 async def fails_with_a_canary(*_: Any) -> WorkOutcome:
