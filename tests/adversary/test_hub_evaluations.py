@@ -1,5 +1,6 @@
 """A hub that has the counts of an evaluation twice: with something beside the model that no site reads, as if that made
 another work, and the second time without one site. The difference is that one's counts: of its people, by their scores.
+Or it moves the model by next to nothing, which is another work indeed: only fixed members, or noise, help against that.
 """
 
 from __future__ import annotations
@@ -113,3 +114,23 @@ async def test_control_where_what_nobody_reads_makes_another_work_one_sites_coun
     monkeypatch.setattr(binding, "_read", lambda task: task.config)
     async with wards() as hub:
         assert await one_sites_counts(hub, **BESIDE[beside]) == (targets(), "")
+
+
+MOVED = {"old": OLD + 1e-4}
+
+
+async def test_where_members_are_fixed_a_moved_model_is_not_evaluated_without_one_site(
+    wards: Any,
+) -> None:
+    async with wards(masking={"members": "fixed"}) as hub:
+        read, why = await one_sites_counts(hub, **MOVED)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.control("test_where_members_are_fixed_a_moved_model_is_not_evaluated_without_one_site")
+async def test_control_where_members_are_free_one_sites_counts_are_read_and_how_many_people_it_has(wards: Any) -> None:
+    async with wards() as hub:
+        read, why = await one_sites_counts(hub, **MOVED)
+        assert read == targets(), why
+        assert sum(map(sum, read)) == ROWS[3]  # although all sites have equal weights

@@ -134,3 +134,26 @@ def test_rounding_draws_differ_unless_their_seed_is_given() -> None:
     assert np.array_equal(uniforms(fixed)(100), uniforms(fixed)(100))
     assert uniforms()(1000).min() >= 0
     assert uniforms()(1000).max() < 1
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_values_that_wrap_are_their_residues_and_sums_are_those_of_whole_numbers(bits: int) -> None:
+    ring = Ring(bits=bits, fraction=8, bound=2.0)
+    values = np.array([0.0, -1.25, 2.0, 2.5, -1e6, 2.0**40 + 0.5, -(2.0**60), 2.0**70, 2.0**55, -(2.0**55)])
+    elements, clipped = encode(values, ring, refuse=True, wrap=True)
+    assert clipped == 0
+    assert elements.tolist() == [int(value * 256) % 2**bits for value in values.tolist()]
+    counts = np.array([0, 3, 2**31 + 5, 2**62], np.int64)
+    elements, _ = encode(counts, Ring(bits=bits, fraction=0, bound=1), refuse=True, wrap=True)
+    assert elements.tolist() == [count % 2**bits for count in counts.tolist()]
+
+
+def test_within_the_bound_whatever_wraps_is_what_is_refused_beyond_it() -> None:
+    ring, values = Ring(bits=64, fraction=40, bound=8), np.linspace(-8, 8, 1001)
+    assert encode(values, ring, wrap=True)[0].tobytes() == encode(values, ring, refuse=True)[0].tobytes()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308])
+def test_what_is_not_finite_is_no_residue_of_anything(value: float) -> None:
+    with pytest.raises(HanseError, match="not finite"):
+        encode(np.array([1.0, value]), Ring(bits=64, fraction=8, bound=8), wrap=True)

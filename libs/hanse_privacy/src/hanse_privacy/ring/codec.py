@@ -28,6 +28,7 @@ def encode(
     factor: float = 1.0,
     stochastic: Uniforms | None = None,
     refuse: bool = False,
+    wrap: bool = False,
 ) -> tuple[NDArray[Any], int]:
     """Ring elements of numbers: round(factor * clip(x, bound) * 2^fraction) modulo 2^bits.
 
@@ -36,6 +37,8 @@ def encode(
         factor: weight / largest weight, in [0, 1].
         stochastic: rounds to either neighbour with the probability that makes it unbiased; None: to the nearest.
         refuse: refuse values beyond the bound instead of clipping them.
+        wrap: take values beyond the bound as they are, modulo 2^bits, whatever `refuse` says: so the sum depends on the
+            sum of the values alone, and nobody learns from a bound of their choice who is beyond it.
 
     Returns:
         elements of `DTYPES[ring.bits]`, and how many values were clipped.
@@ -46,7 +49,10 @@ def encode(
     """
     if ring.bound * 2.0**ring.fraction + 1 >= 2.0 ** (ring.bits - 1):
         raise invalid("ring.fraction", ring.fraction, f"small enough for +-{ring.bound:g} in {ring.bits} bits")
-    integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse)
+    if wrap:
+        integers, clipped = _residues(values, ring), 0
+    else:
+        integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse)
     # Truncation to the lower bits is the residue modulo 2^bits.
     return integers.astype(SIGNED[ring.bits], copy=False).view(DTYPES[ring.bits]), clipped
 
@@ -102,6 +108,22 @@ def to_integers(
         whole += stochastic(scaled.size).reshape(scaled.shape) < scaled
         scaled = whole
     return scaled.astype(np.int64).reshape(shape), clipped
+
+
+def _residues(values: NDArray[Any], ring: Ring) -> NDArray[np.int64]:
+    """round(x * 2^fraction) modulo 2^64, for any number of which that is finite."""
+    if values.dtype.kind in "biu" and ring.fraction == 0:
+        return values.astype(np.int64)
+    with np.errstate(over="ignore"):
+        scaled = np.rint(np.multiply(values, 2.0**ring.fraction, dtype=np.float64))
+    if not np.isfinite(scaled).all():
+        raise HanseError(ErrorCode.INVALID_INPUT, "values: some are not finite, which no sum can carry")
+    # Exact: the remainder of a float64 is one, and so is its difference to the modulus where it is at least half.
+    rest = np.fmod(scaled, 2.0**64)
+    rest -= np.where(rest >= 2.0**63, 2.0**64, 0.0)
+    rest += np.where(rest < -(2.0**63), 2.0**64, 0.0)
+    residues: NDArray[np.int64] = rest.astype(np.int64)
+    return residues
 
 
 def _counts(values: NDArray[Any], ring: Ring, refuse: bool, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], int]:

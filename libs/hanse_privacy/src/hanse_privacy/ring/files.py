@@ -74,6 +74,7 @@ def write_masked(
     mask: Mask | None = None,
     adjust: Adjust | None = None,
     over: Path | None = None,
+    wrap: bool = False,
 ) -> MaskedFile:
     """Write the masked update of a plain one, whole or not at all, and flush it to the disk.
 
@@ -86,6 +87,7 @@ def write_masked(
         mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
         over: an old file that is used up and may be overwritten (see `whole_file`).
+        wrap: as of `codec.encode`.
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
@@ -99,7 +101,7 @@ def write_masked(
         )  # fmt: skip
     layout, arrays = read_tensors(source)
     masked = ring_layout(layout, plan)
-    writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None)
+    writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap)
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}
@@ -123,6 +125,7 @@ class _Writer:
     factor: float
     adjust: Adjust | None
     rounding: Uniforms | None
+    wrap: bool = False
     clipped: int = 0
     parameters: int = 0
 
@@ -140,7 +143,9 @@ class _Writer:
     def _encoded(self, entry: Entry, block: NDArray[Any], ring: Ring, factor: float) -> NDArray[Any]:
         refuse = self.plan.refuse_out_of_range
         try:
-            elements, clipped = encode(block, ring, factor=factor, stochastic=self.rounding, refuse=refuse)
+            elements, clipped = encode(
+                block, ring, factor=factor, stochastic=self.rounding, refuse=refuse, wrap=self.wrap
+            )
         except HanseError as error:
             raise HanseError(error.code, f"entry {entry.name}: {error.message}", hint=error.hint) from None
         self.clipped += clipped

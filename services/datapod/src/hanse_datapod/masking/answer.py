@@ -30,7 +30,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task
+from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task, TaskKind
 from hanse_privacy.works.pairwise import Session
 from hanse_site import SiteLink
 from hanse_site.link import result_for
@@ -134,6 +134,7 @@ def _write(
             written = write_masked(
                 outcome.update, output, plan, weight=weight, seed=None, adjust=adjust,
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
+                wrap=task.kind is TaskKind.STUDY,
             )  # fmt: skip
             outcome.update.unlink()
             if written.clipped:
