@@ -121,6 +121,16 @@ MOST_COLUMNS = 300
 """Of a table that is prepared, so that what is found of them travels with every task."""
 
 
+MOST_CLASSES = 1000
+"""Whose rows are counted."""
+
+
+def is_balanced(train: Mapping[str, Any]) -> bool:
+    """Whether a section `train` wants its classes to count alike."""
+    loss = train.get("loss")
+    return isinstance(loss, Mapping) and loss.get("class_weights") == "balanced"
+
+
 class Prepare(Frozen):
     """The section `prepare` of a job.
 
@@ -129,12 +139,14 @@ class Prepare(Frozen):
         columns: settings of single columns, each with its `name`; of a submitted job all of them, in the schema's
             order.
         fitted: what an earlier run has found; None: this run finds it.
+        classes: of a submitted job whose `class_weights` are `balanced`: of how many the rows are counted, too.
     """
 
     numbers: dict[str, Any] = {}
     categories: dict[str, Any] = {}
     columns: tuple[dict[str, Any], ...] = Field(default=(), max_length=MOST_COLUMNS)
     fitted: Preparation | None = Field(default=None, exclude_if=lambda given: given is None)
+    classes: int | None = Field(default=None, ge=2, le=MOST_CLASSES, exclude_if=lambda given: given is None)
 
     @model_validator(mode="after")
     def _known(self) -> Prepare:
@@ -255,7 +267,9 @@ def _with_preparation(job: Job, schema: DataSchema | None) -> Job:
     if given is None and not (job.code or job.study or job.privacy or job.initial_model):
         given = Prepare()
     if isinstance(given, Prepare):
-        return job.model_copy(update={"prepare": completed(given, schema)})
+        made = completed(given, schema)
+        counted = schema.classes if is_balanced(job.train) and job.code is None and given.fitted is None else None
+        return job.model_copy(update={"prepare": made.model_copy(update={"classes": counted})})
     if raw := [column for column in schema.features if column.kind != "number"]:
         raise invalid(
             "prepare", given, f"a section: column {raw[0].name} is a {raw[0].kind}, which no model sees as it is",
@@ -278,6 +292,19 @@ def check_columns(rules: tuple[Rule, ...], schema: DataSchema) -> None:
     if asked != declared_:
         raise HanseError(
             ErrorCode.SCHEMA_MISMATCH, "prepare: the columns that are asked for are not those of the project's schema",
+            hint="the hub changed one of them: enrol the site again, or submit the job again",
+        )  # fmt: skip
+
+
+def check_classes(classes: int, schema: DataSchema) -> None:
+    """Check that a site is asked for rows by the classes that its project has declared, or by none.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH.
+    """
+    if classes and (not isinstance(schema, TabularSchema) or schema.classes != classes):
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH, f"prepare: {classes} classes are counted, the project's schema has others",
             hint="the hub changed one of them: enrol the site again, or submit the job again",
         )  # fmt: skip
 

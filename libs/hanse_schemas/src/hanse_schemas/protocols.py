@@ -51,7 +51,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "category_counts": Protocol(
         "rows of each value that the schema names", 1001, coarse=False,
         instead="rare: 0 has a feature for each value that the schema names, however often it is there, and form: "
-        "hashed needs no values",
+        "hashed needs no values; train.loss.class_weights are numbers instead of balanced",
     ),
     "score_histograms": Protocol(
         "test examples of each class by where the model's score is", MOST_COUNTS // 2, coarse=False,
@@ -79,9 +79,13 @@ PROTOCOLS: Mapping[str, Protocol] = {
 """All there are."""
 
 
-def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
-    """The protocols that a preparation needs, with the most numbers that each asks of one column."""
-    asked: dict[str, int] = {}
+def asked_by(rules: Iterable[Rule], classes: int = 0) -> dict[str, int]:
+    """The protocols that a preparation needs, with the most numbers that each asks of one column.
+
+    Args:
+        classes: of the target, whose rows are counted; 0: they are not.
+    """
+    asked = {"category_counts": classes} if classes else {}
     for rule in rules:
         if isinstance(rule, NumberRule | CategoryRule) and rule.asks_moments:
             asked["moments"] = PROTOCOLS["moments"].most
@@ -95,7 +99,8 @@ def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
 def asked_by_job(job: Job) -> dict[str, int]:
     """The protocols that a submitted job needs, as `asked_by`; what it would only like to have is not among them."""
     prepare = job.prepare
-    asked = asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
+    fits = isinstance(prepare, Prepare) and prepare.fitted is None
+    asked = asked_by(prepare.rules, prepare.classes or 0) if isinstance(prepare, Prepare) and fits else {}
     counts = job.evaluate
     groups = 0 if counts.subgroups is None else len(counts.subgroups.labels)
     return asked if counts.optional else asked | asked_by_counts(counts.named, counts.bins, counts.classes, groups)

@@ -16,6 +16,7 @@ from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.preparing import asked_of_tables
 from hanse_workflows.round_asks import config_of
 from hanse_workflows.verbs import Verbs
 
@@ -40,7 +41,7 @@ def question(job: Job, to: tuple[str, ...], masking: Masking | None = None) -> A
     if job.study is None:
         config |= config_of(job)
         if isinstance(job.prepare, Prepare):
-            config["prepare"] = list(job.prepare.columns)
+            config |= asked_of_tables(job.prepare)
     else:
         config["study"] = job.study.model_dump(mode="json")
     peers = wanted.sampled(len(to)) if job.study is None else len(to)
@@ -61,7 +62,7 @@ def kinds_of(job: Job) -> list[str]:
     if job.study is not None:
         return [TaskKind.STUDY.value]
     prepare = job.prepare
-    sums = isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules)
+    sums = isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules, prepare.classes)
     found = [TaskKind.PREPARE.value] if sums else []
     return [*found, TaskKind.TRAIN.value, *([TaskKind.EVALUATE.value] if job.evaluate.every else [])]
 

@@ -9,7 +9,17 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_genomics.verbs import Asked
-from hanse_learning.preparation.plan import HISTOGRAM, counted, declared, fitted, needs_sums, rings, search
+from hanse_learning.preparation.plan import (
+    HISTOGRAM,
+    TARGETS,
+    balanced_weights,
+    counted,
+    declared,
+    fitted,
+    needs_sums,
+    rings,
+    search,
+)
 from hanse_schemas.job import Job
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import Prepare
@@ -40,13 +50,44 @@ async def prepared(run: Verbs) -> Job:
     prepare = run.job.prepare
     if not isinstance(prepare, Prepare) or prepare.fitted is not None:
         return run.job
-    found = await _found(run, prepare) if needs_sums(prepare.rules) else declared(prepare.rules)
+    rows: tuple[int, ...] = ()
+    if needs_sums(prepare.rules, prepare.classes):
+        found, rows = await _found(run, prepare)
+    else:
+        found = declared(prepare.rules)
     told = f"{len(prepare.columns)} columns are prepared to {len(found.outputs)} features"
     run.note("note", "prepared", round=0, reason=told, digest=found.digest)
-    return run.job.model_copy(update={"prepare": prepare.model_copy(update={"fitted": found})})
+    changed: dict[str, Any] = {"prepare": prepare.model_copy(update={"fitted": found})}
+    if prepare.classes is not None:
+        changed["train"] = _weighted(run, rows)
+    return run.job.model_copy(update=changed)
 
 
-async def _found(run: Verbs, prepare: Prepare) -> Preparation:
+def asked_of_tables(prepare: Prepare) -> dict[str, Any]:
+    """What sites are told of a preparation. Pure."""
+    return {"prepare": list(prepare.columns), **({} if prepare.classes is None else {"classes": prepare.classes})}
+
+
+def _weighted(run: Verbs, rows: tuple[int, ...]) -> dict[str, Any]:
+    """The section `train` with the weights of classes that have so many rows."""
+    try:
+        weights = balanced_weights(rows)
+    except HanseError as error:
+        raise RunFailure(error.code, error.message, hint=error.hint) from None
+    told = ", ".join(f"{weight:.6g}" for weight in weights)
+    run.note("note", "class-weights", round=0, reason=f"class_weights: balanced is [{told}] of {sum(rows)} examples")
+    return {**run.job.train, "loss": {**run.job.train["loss"], "class_weights": weights}}
+
+
+def _rows(counts: Any, classes: int) -> tuple[int, ...]:
+    """Rows by class, of the summed array."""
+    found = tuple(int(each) for each in counts)
+    if len(found) != classes or min(found) < 0:
+        raise ValueError(f"{len(found)} classes, {classes} were expected")
+    return found
+
+
+async def _found(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int, ...]]:
     try:
         return await _of_sums(run, prepare)
     except RunFailure as failure:
@@ -55,18 +96,20 @@ async def _found(run: Verbs, prepare: Prepare) -> Preparation:
         raise RunFailure(failure.code, failure.message, hint=f"{failure.hint}; {_ONCE}") from None
 
 
-async def _of_sums(run: Verbs, prepare: Prepare) -> Preparation:
+async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int, ...]]:
+    """What is found, and the rows of each class, where these are counted."""
     members = await run.participants("prepare-participants")
     rules = prepare.rules
-    section = {"prepare": list(prepare.columns)}
+    section = asked_of_tables(prepare)
     # By the run's own protocol: what it has recorded of keys, the rounds go on with.
     masks = run.job.secure_aggregation
     computing = Computing(
         TaskKind.PREPARE, {}, lambda asked: section | dict(asked.settings), "participants", masks, replayed=True
     )
     sums = JointSums(run, computing, members)
-    ring = rings(counted(rules).arrays, len(members))
+    ring = rings(counted(rules, prepare.classes or 0).arrays, len(members))
     made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=ring))).facts)
+    targets = made.pop(TARGETS, None)
     try:
         ordered = search(rules, made)
         while (question := ordered.question) is not None:
@@ -77,7 +120,7 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> Preparation:
         if set_aside := int(made["set_aside"][0]):
             words = f"{set_aside} bad cells are set aside, as far as the sites tell it"
             run.note("note", "set-aside", round=0, reason=words)
-        return found
+        return found, () if prepare.classes is None else _rows(targets, prepare.classes)
     except HanseError as error:
         raise RunFailure(error.code, error.message, hint=error.hint) from None
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from hanse_learning.utility import require_utility
 from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
 from hanse_schemas.job import Job
-from hanse_schemas.prepare import Prepare, features_schema
+from hanse_schemas.prepare import Prepare, features_schema, is_balanced
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
 from hanse_workflows.masking.protocols import plan_of
@@ -58,6 +58,9 @@ def check_submitted(
     return workflow
 
 
+_WEIGHTS = "train.loss.class_weights"
+
+
 def check_prepare(job: Job) -> None:
     """Check that the preparation can be found in a way that the job allows.
 
@@ -65,6 +68,15 @@ def check_prepare(job: Job) -> None:
         HanseError: INVALID_INPUT.
     """
     prepare = job.prepare
+    if is_balanced(job.train) and job.code is None:
+        if job.privacy is not None:
+            raise invalid(_WEIGHTS, "balanced", "numbers with a section privacy, for counts of classes have no noise")
+        if not isinstance(prepare, Prepare) or prepare.classes is None:
+            raise invalid(
+                _WEIGHTS, "balanced",
+                "numbers, or a table that this run prepares, whose schema has the number of classes",
+                hint="an earlier run's events have what it found, as the note class-weights",
+            )  # fmt: skip
     if not isinstance(prepare, Prepare) or prepare.fitted is not None:
         return
     if job.privacy is not None and needs_sums(prepare.rules):

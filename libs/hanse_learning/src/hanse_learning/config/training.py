@@ -66,12 +66,13 @@ class FocalConfig(Frozen):
     """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less.
 
     Attributes:
-        class_weights: what an example of each class counts, by the classes' numbers; None: one.
+        class_weights: what an example of each class counts, by the classes' numbers; None: one. `balanced`: so much
+            that all classes count alike over all sites, which a run finds before its first round.
     """
 
     name: Literal["focal"]
     gamma: float = Field(default=2.0, ge=0, le=100)
-    class_weights: _Weights | None = None
+    class_weights: _Weights | Literal["balanced"] | None = None
 
 
 class CrossEntropyConfig(Frozen):
@@ -81,7 +82,7 @@ class CrossEntropyConfig(Frozen):
     """
 
     name: Literal["cross_entropy", "binary"]
-    class_weights: _Weights
+    class_weights: _Weights | Literal["balanced"]
 
 
 class HuberConfig(Frozen):
@@ -177,8 +178,14 @@ class TrainConfig(Frozen):
 
     @property
     def class_weights(self) -> tuple[float, ...] | None:
-        """What an example of each class counts; None: one."""
-        return getattr(self.loss, "class_weights", None)
+        """What an example of each class counts; None: one, or what is to be found."""
+        found = getattr(self.loss, "class_weights", None)
+        return None if self.balanced else found
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of classes are still to be found."""
+        return getattr(self.loss, "class_weights", None) == "balanced"
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainConfig:

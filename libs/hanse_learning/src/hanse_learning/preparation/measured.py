@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,25 +12,29 @@ from hanse_fabric.errors import unfit
 from hanse_learning.preparation.apply import logarithm
 from hanse_learning.preparation.cells import Cells
 from hanse_learning.preparation.exact import totals
-from hanse_learning.preparation.plan import counted
+from hanse_learning.preparation.plan import TARGETS, counted
 from hanse_learning.preparation.scales import SQUARE_LIMBS, SUM_LIMBS
 from hanse_privacy.ring import limbs
 from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
 
 
-def measured(rules: Sequence[Rule], table: Mapping[str, Cells], set_aside: int = 0) -> dict[str, NDArray[np.int64]]:
+def measured(
+    rules: Sequence[Rule], table: Mapping[str, Cells], set_aside: int = 0, labels: NDArray[Any] | None = None,
+    classes: int = 0,
+) -> dict[str, NDArray[np.int64]]:  # fmt: skip
     """The arrays of `plan.counted`, of one table.
 
     Args:
         table: columns of n cells each (`cells`).
         set_aside: how many bad cells there were, as far as the site tells it.
+        labels: (n,) of the rows, where those of each of so many `classes` are counted.
 
     Raises:
         HanseError: SCHEMA_MISMATCH for a missing cell or a value that a rule refuses.
     """
     for rule in rules:
         _check(rule, table)
-    told = counted(rules)
+    told = counted(rules, classes)
     rows = len(next(iter(table.values())))
     arrays = {"rows": np.array([rows], np.int64), "set_aside": np.array([set_aside], np.int64)}
     if told.missing:
@@ -40,6 +45,8 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells], set_aside: int =
         arrays["squares"] = np.array(limbs.split([pair[1] for pair in pairs], SQUARE_LIMBS), np.int64)
     if told.values:
         arrays["counts"] = np.concatenate([_counts(rule, table[rule.name]) for rule in told.values])
+    if classes and labels is not None:
+        arrays[TARGETS] = np.bincount(labels.astype(np.int64), minlength=classes).astype(np.int64)
     return arrays
 
 

@@ -16,13 +16,15 @@ from hanse_learning.preparation.order import Search, quantile
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_privacy.ring import limbs
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedColumn, PreparedNumber, PreparedText
-from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
+from hanse_schemas.prepare import MOST_CLASSES, CategoryRule, NumberRule, Rule, TextRule
 
 MOST_BYTES = 96 << 10
 """Of a preparation as JSON: it is in every task."""
 _CONSTANT = 10 * sys.float_info.epsilon
 """Quartiles that are nearer are one number, as scikit-learn's RobustScaler has it."""
 
+TARGETS = "targets"
+"""The array of rows by class."""
 HISTOGRAM = "histogram"
 """The array that answers a question for order statistics."""
 
@@ -35,11 +37,13 @@ class Counted:
         missing: (k,) counts of missing cells.
         summed: (k, limbs) `sums` and `squares`.
         values: `counts`: of each, its values' and then all others'.
+        classes: (classes,) `targets`: rows of each class; 0: they are not counted.
     """
 
     missing: tuple[NumberRule | CategoryRule, ...]
     summed: tuple[NumberRule, ...]
     values: tuple[CategoryRule, ...]
+    classes: int = 0
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -53,17 +57,54 @@ class Counted:
 
     @property
     def _asked(self) -> tuple[str, ...]:
-        parts = {"missing": self.missing, "sums": self.summed, "squares": self.summed, "counts": self.values}
+        parts: dict[str, tuple[object, ...]] = {
+            "missing": self.missing,
+            "sums": self.summed,
+            "squares": self.summed,
+            "counts": self.values,
+        }
+        parts |= {TARGETS: (self.classes,) if self.classes else ()}
         return tuple(name for name, columns in parts.items() if columns)
 
 
-def counted(rules: Sequence[Rule]) -> Counted:
+def counted(rules: Sequence[Rule], classes: int = 0) -> Counted:
     """What is asked of all sites: nothing that the preparation would be the same without."""
     return Counted(
         tuple(rule for rule in rules if not isinstance(rule, TextRule) and rule.asks_moments),
         tuple(rule for rule in rules if isinstance(rule, NumberRule) and rule.measured),
         tuple(rule for rule in rules if isinstance(rule, CategoryRule) and rule.counted),
+        classes,
     )
+
+
+def classes_in(config: Mapping[str, Any]) -> int:
+    """Of how many classes a preparation's task counts the rows; 0: of none.
+
+    Raises:
+        HanseError: INVALID_INPUT for what is no such number.
+    """
+    told = config.get("classes") or 0
+    if not isinstance(told, int) or told < 0 or told > MOST_CLASSES or told == 1:
+        raise invalid("task.config.classes", told, f"0, or 2 to {MOST_CLASSES}")
+    return told
+
+
+def balanced_weights(rows: Sequence[int]) -> list[float]:
+    """What an example of each class counts, so that all classes count alike: n / (k n_c), as scikit-learn's
+    `compute_class_weight`.
+
+    Args:
+        rows: of each of k classes, over all sites.
+
+    Raises:
+        HanseError: INVALID_INPUT for a class of which there is none.
+    """
+    if 0 in rows:
+        raise invalid(
+            "train.loss.class_weights", "balanced", f"examples of every class, of {rows.index(0)} there are none",
+            hint="write the weights as numbers",
+        )  # fmt: skip
+    return [sum(rows) / (len(rows) * each) for each in rows]
 
 
 def rings(arrays: Iterable[str], participants: int) -> dict[str, Ring]:
@@ -71,9 +112,9 @@ def rings(arrays: Iterable[str], participants: int) -> dict[str, Ring]:
     return dict.fromkeys(arrays, limbs.ring(participants))
 
 
-def needs_sums(rules: Sequence[Rule]) -> bool:
+def needs_sums(rules: Sequence[Rule], classes: int | None = None) -> bool:
     """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
-    return not counted(rules).nothing
+    return not counted(rules, classes or 0).nothing
 
 
 def declared(rules: Sequence[Rule]) -> Preparation:

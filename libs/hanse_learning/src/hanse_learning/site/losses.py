@@ -26,6 +26,8 @@ def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
         HanseError: INVALID_INPUT where the configured loss is not for the task, or its weights not for the classes.
     """
     named, weights = config.loss_name, config.class_weights
+    if config.balanced:
+        raise invalid("train.loss.class_weights", "balanced", "numbers, which a run finds before its first round")
     if problem.task == "regression":
         if named not in (None, *OF_VALUES):
             raise invalid("train.loss", named, "mse or huber, which regression needs")

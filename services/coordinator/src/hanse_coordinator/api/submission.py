@@ -140,7 +140,7 @@ def _refuse_first_release(job: Job, told: Mapping[str, Collection[str] | None]) 
     """
     prepare = job.prepare
     old = sorted(site for site, open_ in told.items() if open_ is None)
-    if old and isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules):
+    if old and isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules, prepare.classes):
         raise HanseError(
             ErrorCode.CONFLICT, f"prepare: {_some(old)}: the datapod is of release 0.1.0, which prepares no columns",
             hint="upgrade it, or write prepare: none where all columns are numbers without a missing cell",

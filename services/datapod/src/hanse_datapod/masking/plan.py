@@ -6,7 +6,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, RingPlan, Task, TaskKind
-from hanse_learning.preparation.plan import HISTOGRAM, counted, rings
+from hanse_learning.preparation.plan import HISTOGRAM, classes_in, counted, rings
 from hanse_schemas.prepare import rules_of
 
 
@@ -33,7 +33,9 @@ def _check_uncut(task: Task, plan: RingPlan) -> None:
     """Counts and limbs fit the rings that honest hubs announce. With others, sums of the same sites that were cut here
     and there would tell who is beyond which limit."""
     asked = task.config.get("quantiles")
-    arrays = counted(rules_of(task.config.get("prepare"))).arrays if asked is None else (HISTOGRAM,)
+    arrays = (
+        counted(rules_of(task.config.get("prepare")), classes_in(task.config)).arrays if asked is None else (HISTOGRAM,)
+    )
     if plan.stochastic or plan.largest_weight != 1 or plan.entries != rings(arrays, plan.participants):
         raise refused("a preparation's sums are neither weighted, cut nor rounded, but other rings are announced")
 

@@ -27,8 +27,9 @@ from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
 from hanse_learning.pooled.layout import Counts, counts_in, is_optional
+from hanse_learning.preparation.plan import classes_in
 from hanse_schemas.metrics import COUNTED
-from hanse_schemas.prepare import check_columns, rules_of
+from hanse_schemas.prepare import check_classes, check_columns, rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
 from hanse_schemas.schema import DataSchema
 from hanse_schemas.subgroups import check_declared
@@ -143,7 +144,8 @@ class Policy(Frozen):
         if task.kind is TaskKind.PREPARE:
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
-            self.check_protocols(asked_by(rules))
+            check_classes(classes := classes_in(task.config), schema)
+            self.check_protocols(asked_by(rules, classes))
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
         if counts.subgroups is not None:

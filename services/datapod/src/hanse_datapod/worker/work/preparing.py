@@ -18,7 +18,7 @@ from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.measured import fewest, measured
 from hanse_learning.preparation.order import question_of
-from hanse_learning.preparation.plan import HISTOGRAM
+from hanse_learning.preparation.plan import HISTOGRAM, classes_in
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import TabularSchema
@@ -32,9 +32,10 @@ def measure(work: WorkContext) -> WorkOutcome:
     """
     tables = tables_of(work)
     table, rules = tables.train, rules_of(work.config.get("prepare"))
+    classes = classes_in(work.config)
     asked = work.config.get("quantiles")
     arrays: dict[str, Any] = (
-        dict(measured(rules, table.columns, tables.told)) if asked is None
+        dict(measured(rules, table.columns, tables.told, table.examples.y, classes)) if asked is None
         else {HISTOGRAM: histograms(question_of(asked, rules), table.columns)}
     )  # fmt: skip
     write_tensors(work.output, layout_like(arrays), arrays)
