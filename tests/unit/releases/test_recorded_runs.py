@@ -21,6 +21,8 @@ RUNS = recordings(RELEASE, "run-")
 WHOLE = ("averaging", "compensator", "pairwise-dropout", "study-compensator")
 """Interrupted after every entry; the others after some."""
 EVERY = 4
+COHORTS = ("east", "north", "south")
+"""Of the recorded studies."""
 
 
 def story_of(name: str) -> Story:
@@ -33,7 +35,10 @@ def check_end(outcome: TodaysRun, story: Story) -> None:
     assert (record.state, record.model_digest) == (header["state"], header["digest"]), record.reason
     # The reason of a failure is for people: its words may change.
     told = {"reason", "updated_at"}
-    assert record.model_dump(exclude=told) == story.record().model_dump(exclude=told)
+    # This release records, besides, whose data a study's outputs are made of.
+    now = record.model_dump(exclude=told if record.job.study is None else {*told, "cohorts"})
+    assert now == story.record().model_dump(exclude=told)
+    assert record.cohorts in (None, COHORTS)  # where its end was recorded then, nothing is added
     then = story.closed()
     # This release records, besides, to whom the noise of an exchange was passed on.
     assert {step for step in outcome.closed.keys() - then.keys() if not step.endswith("-noise-members")} == set()

@@ -7,6 +7,7 @@ it is asked for, so that one that cannot be loaded is in nobody else's way. `pyt
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import sys
 import traceback
@@ -201,11 +202,12 @@ def _files(entry: EntryPoint) -> Iterator[tuple[str, Path]]:
 
 
 def _recorded(distribution: Distribution) -> Iterator[tuple[str, Path]]:
-    for listed in distribution.files or ():
-        path = PurePosixPath(listed)
+    # By RECORD itself: `Distribution.files` leaves out what is gone where the package importlib_metadata is loaded.
+    for listed in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+        path = PurePosixPath(listed[0])
         note = path.parent.suffix == ".dist-info" and path.name not in _DESCRIBING
         if ".." not in path.parts and path.suffix != ".pyc" and not note:
-            yield path.as_posix(), Path(str(listed.locate()))
+            yield path.as_posix(), Path(str(distribution.locate_file(path.as_posix())))
 
 
 def main() -> None:
