@@ -41,7 +41,10 @@ def tables(folder: Path) -> dict[str, SiteFiles]:
 
 
 @pytest.mark.timeout(300)
-async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(tmp_path: Path) -> None:
+async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # in which MLflow's store in SQLite has models
     schema = {"kind": "tabular", "features": [{"name": name} for name in "abc"], "target": "ill", "classes": 2}
     job = tmp_path / "job.yaml"
     job.write_text(json.dumps(JOB))

@@ -19,6 +19,7 @@ from wandb.proto import wandb_internal_pb2
 
 import hanse
 from hanse.cli import main
+from hanse.exports.leaving import Leaving, Point
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.models import ModelVersion
@@ -41,6 +42,12 @@ ROUNDS = [
     }
     for at in (1, 2, 3)
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of MLflow in SQLite has models in the folder where one works."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -157,6 +164,27 @@ def test_an_offline_run_of_weights_and_biases_has_it_all_and_nothing_of_this_mac
     assert not list(folder.rglob("requirements.txt"))
     with pytest.raises(HanseError, match="there already"):
         finished.export("wandb", into=str(tmp_path / "kept"))
+
+
+@pytest.mark.parametrize("to", ["tensorboard", "wandb"])
+def test_what_a_broken_export_has_left_is_made_anew(
+    finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    points, into = Leaving.points, tmp_path / "into"
+
+    def some(leaving: Leaving) -> Iterator[Point]:
+        yield next(points(leaving))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Leaving, "points", some)
+    with pytest.raises((HanseError, OSError), match=r"No space left|cannot be written"):
+        finished.export(to, into=str(into))
+    assert [path.name for path in into.iterdir()] == [f".{RUN}.unfinished"]  # of which no tracker knows
+    monkeypatch.undo()
+    finished.export(to, into=str(into))
+    [made] = into.iterdir()
+    [events] = made.glob("**/*.wandb" if to == "wandb" else "**/events.*")
+    assert events.stat().st_size > 500
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,28 +20,43 @@ _STATES = {"completed": 0, "failed": 1, "cancelled": 255}
 
 
 def keep(leaving: Leaving, wanted: Wanted) -> str:
-    """Write an offline run into `<into>/wandb`, under the run's own id; see `hanse.exports.export_run`."""
+    """Write an offline run into `<into>/wandb`, under the run's own id, which is whole or not there; see
+    `hanse.exports.export_run`."""
     into = Path(wanted.into or ".").absolute()
     view = leaving.view
     if there := next(iter(sorted((into / "wandb").glob(f"offline-run-*-{view.run}"))), None):
         raise HanseError(ErrorCode.CONFLICT, f"{there}: it is there already", hint="delete it, or name another folder")
+    unfinished = into / f".{view.run}.unfinished"
     try:
-        into.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
         kept = wandb.init(
             project=wanted.experiment or view.project, id=view.run, name=leaving.called, tags=list(view.tags),
-            notes=view.reason or None, config={**leaving.settings, **leaving.origin}, mode="offline", dir=str(into),
-            reinit="create_new", settings=_quiet(),
+            notes=view.reason or None, config={**leaving.settings, **leaving.origin},
+            mode="offline", dir=str(unfinished), reinit="create_new", settings=_quiet(),
         )  # fmt: skip
     except (OSError, wandb.Error) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{into}: no run can be begun there: {error}") from None
+    state = 255
+    try:
+        _log(kept, leaving)
+        state = _STATES[view.state]
+    finally:
+        kept.finish(exit_code=state)
+    made = Path(kept.settings.sync_dir)
+    folder = into / "wandb" / made.name
+    folder.parent.mkdir(exist_ok=True)
+    made.replace(folder)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return f"{folder}: wandb sync {folder}"
+
+
+def _log(kept: wandb.Run, leaving: Leaving) -> None:
     kept.define_metric("*", step_metric="round")
     for point in leaving.points():
         kept.log({**point.metrics, "round": point.round}, step=point.round)
     if leaving.model is not None:
         _log_model(kept, leaving.model, leaving.view.project)
-    folder = Path(kept.settings.sync_dir)
-    kept.finish(exit_code=_STATES[view.state])
-    return f"{folder}: wandb sync {folder}"
 
 
 def _quiet() -> wandb.Settings:
