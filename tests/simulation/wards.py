@@ -50,6 +50,7 @@ class Wards:
 
     files: dict[str, Path]
     table: TableOptions = PLAIN
+    schema: TabularSchema = SCHEMA
 
     @classmethod
     def written(cls, folder: Path, bad: int = 0, options: TableOptions = PLAIN) -> Wards:
@@ -75,10 +76,10 @@ class Wards:
         """Sites of a run in memory."""
         sites = {}
         for name in WARDS:
-            tables = read_site_tables(self.settings(name), SCHEMA)
+            tables = read_site_tables(self.settings(name), self.schema)
             test = None if tables.test is None else tables.test.examples
             (folder / name).mkdir(parents=True)
-            sites[name] = RehearsedSite(folder / name, SiteData(tables.train.examples, test), SCHEMA, None, tables)
+            sites[name] = RehearsedSite(folder / name, SiteData(tables.train.examples, test), self.schema, None, tables)
         return sites
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hanse_datapod.data.load import fingerprint, read_site_data
+from hanse_datapod.data.load import fingerprint, read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
@@ -95,6 +95,58 @@ def test_a_column_of_units_that_is_missing_empty_or_of_single_rows_is_refused(tm
     with pytest.raises(HanseError, match=message) as caught:
         read(csv(tmp_path, text), VISITS)
     assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
+
+
+WEIGHTED = TABLE.model_copy(update={"weight": "counts"})
+
+
+def test_what_a_row_counts_is_read_with_it_and_not_of_test_data(tmp_path):
+    path = csv(tmp_path, "counts;age;beds;ill\n0,5;40;1;0\n2;50;2;1\n0;60;3;0\n1;70;4;1\n")
+    pd.DataFrame(
+        {"counts": [0.5, 2, 0, 1], "age": [40, 50, 60, 70], "beds": [1, 2, 3, 4], "ill": [0, 1, 0, 1]}
+    ).to_parquet(tmp_path / "ward.parquet")
+    plain = read(path, TABLE, test_fraction=0)
+    for each in (path, tmp_path / "ward.parquet"):
+        data = read(each, WEIGHTED, test_fraction=0)
+        assert data.train.weights.tolist() == [0.5, 2, 0, 1]
+        assert fingerprint(data) != fingerprint(plain)
+        table = read_site_tables(DataSettings(train=each, test_fraction=0), WEIGHTED).train
+        assert table.take(np.array([1, 3])).examples.weights.tolist() == [2, 1]
+    split = read(path, WEIGHTED, test_fraction=0.5)
+    assert sorted([*split.train.weights, *split.test.weights]) == [0, 0.5, 1, 2]
+    tests = tmp_path / "tests.csv"
+    tests.write_text(GOOD)
+    assert read(path, WEIGHTED, test=tests).test.weights is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (("1", ""), "column counts, line 3: a finite number was expected .found: an empty cell"),
+        (("1", "-2"), "column counts, line 3: at least 0 was expected .found: -2"),
+        (("1", "2e6"), r"column counts, line 3: at most 1e\+06 was expected .found: 2000000"),
+        (("inf", "1"), "column counts, line 2: a finite number was expected"),
+        (("much", "1"), "column counts, line 2: a finite number was expected .found: 'much'"),
+        (None, "column counts is missing"),
+    ],
+)
+def test_weights_that_are_missing_negative_or_huge_are_refused_with_column_and_line(tmp_path, cells, message):
+    rows = ["age,beds,ill", "40,1,0", "50,2,1"]
+    more = [""] * 3 if cells is None else [f",{cell}" for cell in ("counts", *cells)]
+    path = csv(tmp_path, "".join(f"{row}{cell}\n" for row, cell in zip(rows, more, strict=True)))
+    # What a site tolerates in features it does not of weights.
+    settings = DataSettings(train=path, table={"tolerance": {"cells": 0.5}})
+    for reads in (read_site_data, read_site_tables):
+        with pytest.raises(HanseError) as caught:
+            reads(settings, WEIGHTED)
+        assert re.search(message, caught.value.whole), caught.value.whole
+        assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
+
+
+@pytest.mark.parametrize("weight", ["age", "ill", "patient"])
+def test_a_weight_that_is_a_feature_the_target_or_the_unit_is_refused(weight):
+    with pytest.raises(ValueError, match=r"weight: .* is a feature, the target or the unit"):
+        TabularSchema.model_validate(VISITS.model_dump() | {"weight": weight})
 
 
 @pytest.mark.parametrize("unit", ["age", "ill"])

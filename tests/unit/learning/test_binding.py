@@ -375,7 +375,12 @@ def test_an_evaluation_under_another_loss_of_its_kind_is_the_same_work(loss: Any
         config = TRAIN.config | {"train": {"loss": given}}
         return work_digest(TRAIN.model_copy(update={"kind": TaskKind.EVALUATE, "config": config}))
 
-    assert evaluated(loss) == evaluated("cross_entropy")
+    def weighted(kind: TaskKind, weights: bool) -> bytes:
+        config = TRAIN.config | {"train": {"loss": loss, "sample_weights": weights}}
+        return work_digest(TRAIN.model_copy(update={"kind": kind, "config": config}))
+
+    assert evaluated(loss) == evaluated("cross_entropy") == weighted(TaskKind.EVALUATE, True)
+    assert weighted(TaskKind.TRAIN, True) != weighted(TaskKind.TRAIN, False)
     assert work_digest(TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": loss}}})) != work_digest(
         TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": "cross_entropy"}}})
     )

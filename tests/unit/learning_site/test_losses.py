@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import TrainConfig
 from hanse_learning.config.checks import check_train
+from hanse_learning.site.dp_sgd import train_privately
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function
+from hanse_learning.site.site_privacy import DpSgd
 from hanse_learning.site.training import train
-from hanse_schemas.schema import ArraySchema
+from hanse_schemas.schema import ArraySchema, Column, TabularSchema
 
 SITES, RATE = (31, 7, 12), 0.1
 WEIGHTS = (0.5, 3.0, 1.25)
@@ -45,11 +48,12 @@ CASES: dict[str, tuple[Problem, Any, Oracle]] = {
 }
 
 
-def pool(problem: Problem) -> Examples:
+def pool(problem: Problem, *, weights: bool = False) -> Examples:
     draw = np.random.default_rng(5)
     x = draw.normal(size=(sum(SITES), 4)).astype(np.float32)
     y: Any = draw.integers(0, 3, len(x)) if problem is CLASSES else (x.sum(axis=1) + draw.normal(size=len(x)))
-    return Examples(x, y if problem is CLASSES else y.astype(np.float32))
+    given = draw.lognormal(size=len(x)) if weights else None
+    return Examples(x, y if problem is CLASSES else y.astype(np.float32), weights=given)
 
 
 def stepped(start: nn.Module, data: Examples, config: TrainConfig, problem: Problem) -> Tensor:
@@ -62,8 +66,53 @@ def stepped(start: nn.Module, data: Examples, config: TrainConfig, problem: Prob
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_of_all_sites_is_torchs_own_on_the_pooled_batch(case: str) -> None:
     problem, loss, oracle = CASES[case]
-    data, start = pool(problem), nn.Linear(4, problem.outputs).double()
-    config = check_train({"algorithm": "fedfgd", "loss": loss, "optimizer": {"name": "sgd", "lr": RATE}})
+    _is_torchs(pool(problem), problem, {"loss": loss}, oracle)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_so_it_is_where_each_row_has_a_weight(case: str) -> None:
+    problem, loss, oracle = CASES[case]
+    data = pool(problem, weights=True)
+    weights = torch.from_numpy(data.weights)
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        rows = zip(torch.split(outputs, 1), torch.split(targets, 1), weights, strict=True)
+        return torch.stack([weight * oracle(one, target) for one, target, weight in rows]).mean()
+
+    _is_torchs(data, problem, {"loss": loss, "sample_weights": True}, weighted)
+    # The control: without the weights it is another step.
+    with pytest.raises(AssertionError, match="not close"):
+        _is_torchs(data, problem, {"loss": loss}, weighted)
+
+
+def test_rows_that_count_nothing_are_not_there_and_whole_weights_are_so_many_rows() -> None:
+    data, start = pool(CLASSES), nn.Linear(4, 3).double()
+    times = np.arange(len(data)) % 3
+    config = check_train({"algorithm": "fedfgd", "sample_weights": True})
+    by_weight = stepped(start, replace(data, weights=times * len(data) / times.sum()), config, CLASSES)
+    by_rows = stepped(
+        start, data.take(np.repeat(np.arange(len(data)), times)), check_train({"algorithm": "fedfgd"}), CLASSES
+    )
+    torch.testing.assert_close(by_weight, by_rows, rtol=1e-12, atol=1e-13)
+
+
+def test_weights_that_are_not_there_or_meet_clipped_examples_are_refused() -> None:
+    data, module, config = pool(CLASSES), nn.Linear(4, 3), check_train({"sample_weights": True})
+    with pytest.raises(HanseError, match=r"train.sample_weights: True.*these examples have no weights"):
+        stepped(module, data, config, CLASSES)
+    private = DpSgd(clip=1.0, scale=1.0, rate=0.5, batch=10, steps=1)
+    with pytest.raises(HanseError, match=r"train.sample_weights: True.*false with dp_sgd"):
+        train_privately(module, replace(data, weights=np.ones(50)), config, CLASSES, private, lambda _done, _text: None)
+    table = TabularSchema(features=(Column(name="age"),), target="ill", classes=2)
+    check_train({"sample_weights": True}, table.model_copy(update={"weight": "counts"}))
+    for schema in (table, ArraySchema(shape=(4,), classes=3)):
+        with pytest.raises(HanseError, match=r"train.sample_weights: True.*no column `weight`"):
+            check_train({"sample_weights": True}, schema)
+
+
+def _is_torchs(data: Examples, problem: Problem, said: dict[str, Any], oracle: Oracle) -> None:
+    start = nn.Linear(4, problem.outputs).double()
+    config = check_train({"algorithm": "fedfgd", "optimizer": {"name": "sgd", "lr": RATE}} | said)
     ends = np.cumsum((0, *SITES))
     shares = [data.take(np.arange(a, b)) for a, b in itertools.pairwise(ends)]
     parts = [len(share) / len(data) * stepped(start, share, config, problem) for share in shares]

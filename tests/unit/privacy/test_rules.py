@@ -78,6 +78,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "buffers": {"privacy": LOCAL, "model": {**NORM, "buffers": {"*.running_mean": "keep_local"}}},
     "own_code": {"privacy": SGD, "code": CODE},
     "two_clips": {"privacy": SGD, "train": {"clip_norm": 1.0}},
+    "weights_of_rows": {"privacy": SGD, "train": {"sample_weights": True}},
     "of_single_examples": {"privacy": LOCAL, "train": {"clipping": {"rule": "automatic"}}},
     "shares": {"privacy": {**LOCAL, "noise": "distributed-gamma"}},
     "no_shares": {"privacy": {**SHARES, "noise": None}, "weighting": "uniform", "secure_aggregation": MASKED},

@@ -65,8 +65,8 @@ class _Told:
     def of(cls, schema: LearnableSchema) -> _Told:
         if not isinstance(schema, TabularSchema):
             return cls()
-        own = () if schema.unit is None else (schema.unit,)
         texts = tuple(column.name for column in schema.features if column.kind != "number")
         texts += (schema.target,) if schema.labels else ()
         names = (*(column.name for column in schema.features), schema.target)
-        return cls((*names, *own), texts, frozenset(names) - set(texts))
+        numbers = frozenset(names) - set(texts) | (set() if schema.weight is None else {schema.weight})
+        return cls((*names, *schema.beside), texts, numbers)

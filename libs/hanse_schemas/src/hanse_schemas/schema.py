@@ -11,6 +11,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
 from hanse_schemas.study import ColumnName
 
+LARGEST_WEIGHT = 1e6
+"""Of a row's weight in training, as of a class's."""
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 ColumnKind = Literal["number", "category", "boolean", "date", "text"]
 
@@ -76,6 +78,8 @@ class TabularSchema(Frozen):
         labels: the classes in their order, where files have them as texts: names, or `name` and `cells`.
         unit: column that says whose a row is (patient, person, device), as text or numbers: what `dp_sgd` hides is a
             unit with all its rows then. None: each row is one.
+        weight: column of numbers from 0 to `LARGEST_WEIGHT`: how much a row counts in the loss of jobs with
+            `train.sample_weights`. None: there is none.
     """
 
     kind: Literal["tabular"] = "tabular"
@@ -84,6 +88,7 @@ class TabularSchema(Frozen):
     task: Literal["classification", "regression"] = "classification"
     classes: int | None = Field(default=None, ge=2)
     unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    weight: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     labels: tuple[Label, ...] = Field(default=(), max_length=1000, exclude_if=lambda given: not given)  # since 0.2.0
 
     @model_validator(mode="before")
@@ -112,9 +117,24 @@ class TabularSchema(Frozen):
 
     @model_validator(mode="after")
     def _apart(self) -> TabularSchema:
-        if self.unit in {self.target, *(column.name for column in self.features)}:
+        taken = {self.target, *(column.name for column in self.features)}
+        if self.unit in taken:
             raise ValueError(f"unit: {self.unit} is a feature or the target, expected a column of its own")
+        if self.weight is not None and self.weight in {*taken, self.unit}:
+            raise ValueError(
+                f"weight: {self.weight} is a feature, the target or the unit, expected a column of its own"
+            )
         return self
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Columns that are neither features nor the target."""
+        return tuple(name for name in (self.unit, self.weight) if name is not None)
+
+    @property
+    def for_tests(self) -> TabularSchema:
+        """Of files of test data: see the function `for_tests`."""
+        return self.model_copy(update={"unit": None, "weight": None})
 
 
 class ArraySchema(Frozen):
@@ -170,9 +190,11 @@ def unit_of(schema: DataSchema) -> str | None:
     return schema.unit if isinstance(schema, TabularSchema | ArraySchema) else None
 
 
-def without_unit(schema: LearnableSchema) -> LearnableSchema:
-    """The schema of data of which it does not matter whose they are."""
-    return schema if isinstance(schema, OpenSchema) else schema.model_copy(update={"unit": None})
+def for_tests(schema: LearnableSchema) -> LearnableSchema:
+    """The schema of test data: it does not matter whose they are, and each counts alike."""
+    if isinstance(schema, TabularSchema):
+        return schema.for_tests
+    return schema.model_copy(update={"unit": None}) if isinstance(schema, ArraySchema) else schema
 
 
 def learnable(schema: DataSchema) -> LearnableSchema:

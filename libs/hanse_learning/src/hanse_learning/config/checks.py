@@ -69,6 +69,8 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
         ) from None
     known = learnable(schema) if schema is not None else OpenSchema()
+    if train.sample_weights and schema is not None and not (isinstance(known, TabularSchema) and known.weight):
+        raise invalid("train.sample_weights", True, "false: the project's schema has no column `weight`")
     named = train.loss_name
     if named is not None and not isinstance(known, OpenSchema):
         if (named in OF_VALUES) == (known.task == "classification"):

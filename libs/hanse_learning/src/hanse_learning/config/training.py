@@ -113,6 +113,7 @@ class TrainConfig(Frozen):
         batch_size: examples in a mini-batch, or `all`; the last of an epoch may be smaller.
         loss: cross_entropy, binary (two classes, one output) or focal for classification, mse or huber for regression;
             None: by the project's schema.
+        sample_weights: whether an example's loss is times its weight, which the schema's column `weight` has.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
         clipping: of single examples' gradients, with dp_sgd.
         augmentation: random changes of images.
@@ -127,6 +128,7 @@ class TrainConfig(Frozen):
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
     batch_size: int = Field(default=32, ge=1, le=ALL_EXAMPLES)
     loss: Loss | NamedLoss | None = None
+    sample_weights: bool = False
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
     clipping: ClippingConfig | None = None

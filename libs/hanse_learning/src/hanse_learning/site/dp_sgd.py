@@ -73,6 +73,8 @@ def train_privately(
         raise invalid("data", "no examples", "at least one training example")
     if private.by_unit != (data.whose is not None):
         raise HanseError(ErrorCode.CONFLICT, "privacy: the data were read with another unit than was charged for")
+    if config.sample_weights:
+        raise invalid("train.sample_weights", True, "false with dp_sgd, which clips each example's gradient")
     check_independent(module)
     units = Units(data, LARGEST_UNIT)
     make_repeatable(0, device_of(module))

@@ -16,11 +16,12 @@ from hanse_schemas.schema import DataSchema, OpenSchema, TabularSchema, learnabl
 @dataclass(frozen=True, slots=True)
 class Examples:
     """`x` (n, *shape) float32; `y` (n,) int64 labels or float32 values; `whose` (n,) whose each example is, where some
-    may have several: a number from 0 for each unit of privacy."""
+    may have several: a number from 0 for each unit of privacy; `weights` (n,) float64 what each counts in training."""
 
     x: NDArray[np.float32]
     y: NDArray[Any]
     whose: NDArray[np.int64] | None = None
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -28,7 +29,8 @@ class Examples:
     def take(self, indices: NDArray[np.int64]) -> Examples:
         """Some of them; units are numbered anew."""
         whose = None if self.whose is None else np.unique(self.whose[indices], return_inverse=True)[1]
-        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]), whose)
+        weights = None if self.weights is None else self.weights[indices]
+        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]), whose, weights)
 
     @property
     def units(self) -> int:
@@ -38,7 +40,7 @@ class Examples:
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """All that there is of them."""
-        return (self.x, self.y) if self.whose is None else (self.x, self.y, self.whose)
+        return (self.x, self.y, *(array for array in (self.whose, self.weights) if array is not None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +14,37 @@ from hanse_learning.config.training import OF_VALUES
 from hanse_learning.site.examples import Examples, Problem
 
 LossOf = Callable[[Tensor, Tensor], Tensor]
-"""(outputs (n, k), targets) -> scalar: a mean over the examples."""
+"""(outputs (n, k), targets as `tensors` makes them) -> scalar: a mean over the examples."""
+Reduction = Literal["mean", "none"]
 
 
 def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
     """Mean cross-entropy (binary: of one logit), focal loss, squared error or Huber's loss.
 
     With class weights w the mean over n examples is that of w[y] times each one's loss: divided by n, not by the sum of
-    weights, so that the mean of sites' losses by their examples is the pooled data's.
+    weights, so that the mean of sites' losses by their examples is the pooled data's. Likewise with weights of examples
+    (`sample_weights`), which are the targets' last column then.
 
     Raises:
         HanseError: INVALID_INPUT where the configured loss is not for the task, or its weights not for the classes.
     """
+    if not config.sample_weights:
+        return _loss(problem, config, "mean")
+    each = _loss(problem, config, "none")
+    return lambda outputs, given: _weighed(each(outputs, _targets_of(given, problem)), given[:, -1])
+
+
+def _weighed(losses: Tensor, weights: Tensor) -> Tensor:
+    """mean over n of each one's weight times its loss (n,) or (n, k). Scalar."""
+    return (losses.reshape(len(losses), -1).mean(dim=1) * weights.to(losses.dtype)).mean()
+
+
+def _targets_of(given: Tensor, problem: Problem) -> Tensor:
+    return given[:, 0].long() if problem.task == "classification" else given[:, :-1]
+
+
+def _loss(problem: Problem, config: TrainConfig, over: Reduction) -> LossOf:
+    """The mean over examples, or each one's loss."""
     named, weights = config.loss_name, config.class_weights
     if config.balanced:
         raise invalid("train.loss.class_weights", "balanced", "numbers, which a run finds before its first round")
@@ -33,8 +53,8 @@ def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
             raise invalid("train.loss", named, "mse or huber, which regression needs")
         if isinstance(config.loss, HuberConfig):
             delta = config.loss.delta
-            return lambda outputs, values: nn.functional.huber_loss(outputs, values, delta=delta)
-        return nn.functional.mse_loss
+            return lambda outputs, values: nn.functional.huber_loss(outputs, values, delta=delta, reduction=over)
+        return lambda outputs, values: nn.functional.mse_loss(outputs, values, reduction=over)
     if named in OF_VALUES:
         raise invalid("train.loss", named, "cross_entropy, binary or focal, which classification needs")
     if weights is not None and len(weights) != max(2, problem.outputs):
@@ -42,21 +62,27 @@ def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
         raise invalid("train.loss.class_weights", list(weights), expected)
     if isinstance(config.loss, FocalConfig):
         gamma = config.loss.gamma
-        return lambda outputs, labels: focal_loss(class_logits(outputs), labels, gamma, weights)
+        return lambda outputs, labels: focal_loss(class_logits(outputs), labels, gamma, weights, over)
     if weights is not None:
-        return lambda outputs, labels: weighted_cross_entropy(class_logits(outputs), labels, weights)
-    return lambda outputs, labels: nn.functional.cross_entropy(class_logits(outputs), labels)
+        return lambda outputs, labels: weighted_cross_entropy(class_logits(outputs), labels, weights, over)
+    return lambda outputs, labels: nn.functional.cross_entropy(class_logits(outputs), labels, reduction=over)
 
 
-def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: tuple[float, ...]) -> Tensor:
-    """mean over n of -w[y] log p, p the probability (n,) of the true class y. Scalar."""
+def weighted_cross_entropy(
+    logits: Tensor, labels: Tensor, weights: tuple[float, ...], over: Reduction = "mean"
+) -> Tensor:
+    """mean over n of -w[y] log p, p the probability (n,) of the true class y. Scalar, or (n,) over `none`."""
     given = torch.tensor(weights, dtype=logits.dtype, device=logits.device)
+    if over == "none":
+        return nn.functional.cross_entropy(logits, labels, weight=given, reduction="none")
     return nn.functional.cross_entropy(logits, labels, weight=given, reduction="sum") / len(labels)
 
 
-def focal_loss(logits: Tensor, labels: Tensor, gamma: float, weights: tuple[float, ...] | None = None) -> Tensor:
+def focal_loss(
+    logits: Tensor, labels: Tensor, gamma: float, weights: tuple[float, ...] | None = None, over: Reduction = "mean"
+) -> Tensor:
     """mean of -w[y] (1 - p)^gamma log p, p the probability (n,) of the true class y (Lin et al., 2017, equation 5).
-    Scalar.
+    Scalar, or (n,) over `none`.
 
     Args:
         weights: w, by class; None: all are one.
@@ -68,7 +94,7 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float, weights: tuple[floa
         each = (-torch.expm1(log)).clamp_min(torch.finfo(log.dtype).tiny).pow(gamma) * log
     if weights is not None:
         each = torch.tensor(weights, dtype=log.dtype, device=log.device)[labels] * each
-    return -each.mean()
+    return -(each if over == "none" else each.mean())
 
 
 def class_logits(outputs: Tensor) -> Tensor:
@@ -99,7 +125,19 @@ def targets(data: Examples, problem: Problem, dtype: torch.dtype = torch.float32
     return torch.from_numpy(data.y.astype("int64"))
 
 
-def tensors(data: Examples, problem: Problem, module: nn.Module) -> tuple[Tensor, Tensor]:
-    """(inputs, targets) as the module takes them."""
+def tensors(data: Examples, problem: Problem, module: nn.Module, *, weighted: bool = False) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) as the module takes them; `weighted`: targets (n, 1 + k) with the examples' weights behind.
+
+    Raises:
+        HanseError: INVALID_INPUT where there are no weights.
+    """
     x = inputs(data, module)
-    return x, targets(data, problem, x.dtype if x.is_floating_point() else torch.float32).to(x.device)
+    wanted = targets(data, problem, x.dtype if x.is_floating_point() else torch.float32)
+    if not weighted:
+        return x, wanted.to(x.device)
+    if data.weights is None:
+        raise invalid("train.sample_weights", True, "false: these examples have no weights")
+    # One tensor, so that whatever draws a batch of targets draws their weights.
+    exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+    columns = wanted.reshape(len(data), -1).to(exact), torch.from_numpy(data.weights).to(exact)[:, None]
+    return x, torch.cat(columns, dim=1).to(x.device)

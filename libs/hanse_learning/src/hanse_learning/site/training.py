@@ -171,7 +171,7 @@ def train(
     require_examples(data)
     make_repeatable(seed, device_of(module))
     local = LocalSteps(module, loss_function(problem, config))
-    x, y = tensors(data, problem, module)
+    x, y = tensors(data, problem, module, weighted=config.sample_weights)
     apply_gradients = make_optimizer(module.parameters(), config.optimizer)
     made = descend(local, x, y, config, apply_gradients, seed=seed, on_progress=on_progress)
     return {"loss": made.loss, "steps": float(made.steps)}

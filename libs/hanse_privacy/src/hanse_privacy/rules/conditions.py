@@ -241,6 +241,11 @@ def two_clips(job: Job, privacy: Privacy) -> str | None:
     return f"train.clip_norm: {clip} with dp_sgd" if privacy.mechanism == "dp_sgd" and clip is not None else None
 
 
+def weights_of_rows(job: Job, privacy: Privacy) -> str | None:
+    given = privacy.mechanism == "dp_sgd" and job.train.get("sample_weights")
+    return "train.sample_weights with dp_sgd" if given else None
+
+
 def central_metrics(_job: Job, privacy: Privacy) -> str | None:
     return (
         "privacy.metrics: given with placement central" if _asked(privacy) and privacy.placement == "central" else None

@@ -256,6 +256,13 @@ RULES: tuple[Rule, ...] = (
         private(at.two_clips),
     ),
     Rule(
+        "privacy.mechanism dp_sgd",
+        "train.sample_weights",
+        "each example's gradient is clipped, after which the heavier ones count as the others",
+        "leave train.sample_weights out",
+        private(at.weights_of_rows),
+    ),
+    Rule(
         "privacy.metrics",
         "privacy.placement central",
         "the hub, which adds the noise there, reads each site's metrics as they are",

@@ -19,6 +19,7 @@ class Raw:
 
     Attributes:
         whose: (n,) whose each example is, in any type that can be sorted; None: not read.
+        weights: (n,) what each counts in training, as far as numbers are there; None: not read.
     """
 
     where: str
@@ -26,6 +27,7 @@ class Raw:
     y: NDArray[Any]
     unit: str = "row"
     whose: NDArray[Any] | None = None
+    weights: NDArray[np.float64] | None = None
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:
@@ -52,7 +54,7 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     _refuse_first(raw, "x", flat, ~np.isfinite(flat), "a finite number")
     if isinstance(schema, ArraySchema):
         _bounds(raw, flat, schema)
-    return Examples(small, _targets(raw, schema), _whose(raw, schema))
+    return Examples(small, _targets(raw, schema), _whose(raw, schema), _weights(raw, schema))
 
 
 def mismatch(told: str, found: object = "") -> HanseError:
@@ -76,6 +78,13 @@ def _whose(raw: Raw, schema: LearnableSchema) -> NDArray[np.int64] | None:
             "expected; where nobody has more than one, the project's schema needs no unit"
         )
     return whose.astype(np.int64)
+
+
+def _weights(raw: Raw, schema: LearnableSchema) -> NDArray[np.float64] | None:
+    named = schema.weight if isinstance(schema, TabularSchema) else None
+    if named is not None and raw.weights is None:
+        raise mismatch(f"{raw.where}: {named}, which says how much an example counts, is missing")
+    return None if named is None else raw.weights
 
 
 def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
-from hanse_schemas.schema import LearnableSchema, TabularSchema, unit_of, without_unit
+from hanse_schemas.schema import LearnableSchema, TabularSchema, for_tests, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_site_tables(settings: DataSettings, schema: TabularSchema) -> SiteTable
     if settings.train is None or settings.kind == "code":
         raise mismatch("data: a preparation is of CSV or Parquet files, this site has none")
     train = read_site_table(settings.train, settings, schema)
-    test = None if settings.test is None else read_site_table(settings.test, settings, _without_unit(schema))
+    test = None if settings.test is None else read_site_table(settings.test, settings, schema.for_tests)
     set_aside = train.set_aside + (0 if test is None else test.set_aside)
     told = set_aside if settings.table.tolerance.tell else 0
     if test is None and settings.test_fraction > 0:
@@ -88,13 +88,9 @@ def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -
         raise
 
 
-def _without_unit(schema: TabularSchema) -> TabularSchema:
-    return schema.model_copy(update={"unit": None})
-
-
 def read_test_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
-    """Read and check a file or folder of test data, for which it does not matter whose they are."""
-    return read_examples(path, settings, without_unit(schema))
+    """Read and check a file or folder of test data, for which neither unit nor weight matters."""
+    return read_examples(path, settings, for_tests(schema))
 
 
 def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
@@ -201,7 +197,7 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
     if loaded.get("test") is None:
         return train, None
     # Whose the test data are does not matter.
-    return train, checked(_returned(file.path, "test", loaded["test"], schema), without_unit(schema))
+    return train, checked(_returned(file.path, "test", loaded["test"], schema), for_tests(schema))
 
 
 def _returned(path: Path, name: str, given: object, schema: LearnableSchema) -> Raw:

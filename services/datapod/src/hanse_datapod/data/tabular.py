@@ -21,7 +21,7 @@ from hanse_datapod.data.tolerance import Check, Tolerated
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_learning.preparation import cells
 from hanse_schemas.csv_frame import read_frame
-from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema, unit_of
+from hanse_schemas.schema import LARGEST_WEIGHT, ArraySchema, Column, LearnableSchema, TabularSchema, unit_of
 
 _TARGETS = ("target", "label", "y")
 
@@ -77,6 +77,7 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
     raw = Raw(
         where, np.zeros((len(frame), len(schema.features)), np.float32),
         y.astype(np.int64) if target.dtype == "integer" else y, row, _whose(path, frame, unit_of(schema), row, first),
+        _weights(path, frame, schema, row, first),
     )  # fmt: skip
     whole = Table(where, row, first, columns, checked(raw, schema), set_aside=tolerated.count)
     if not tolerated.dropped.any():
@@ -136,8 +137,7 @@ def _parquet(path: Path, schema: LearnableSchema) -> pd.DataFrame:
         names = set(pq.read_schema(path).names)
         wanted = None
         if isinstance(schema, TabularSchema):
-            own = () if schema.unit is None else (schema.unit,)
-            wanted = [n for n in (*(c.name for c in schema.features), schema.target, *own) if n in names]
+            wanted = [n for n in (*(c.name for c in schema.features), schema.target, *schema.beside) if n in names]
         frame: pd.DataFrame = pq.read_table(path, columns=wanted).to_pandas()
     except pa.ArrowException as error:
         raise unfit(
@@ -171,6 +171,7 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
         y.astype(np.int64) if whole else y,
         unit,
         _whose(path, frame, unit_of(schema), unit, first),
+        _weights(path, frame, schema, unit, first),
     )
 
 
@@ -188,6 +189,19 @@ def _whose(path: Path, frame: pd.DataFrame, column: str | None, unit: str, first
             f"data file {path.name}: column {column}, {unit} {row + first}: a value was expected", "an empty cell"
         )
     return np.asarray(pd.factorize(given)[0])
+
+
+def _weights(
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int
+) -> NDArray[np.float64] | None:
+    """What each row counts in training. None is guessed, and a site's tolerance is for features."""
+    if not isinstance(schema, TabularSchema) or schema.weight is None:
+        return None
+    column = Column(name=schema.weight, minimum=0, maximum=LARGEST_WEIGHT)
+    given = _given(path, frame, column.name, [str(name) for name in frame.columns])
+    values, checks = _numbers(given, column)
+    _refuse(path, given, column, f"column {column.name}", checks, unit, first)
+    return values
 
 
 def _guess(frame: pd.DataFrame) -> tuple[tuple[Column, ...], Column]:

@@ -168,7 +168,7 @@ def _test_table(path: Path, settings: DataSettings, schema: LearnableSchema) -> 
 
     if not isinstance(schema, TabularSchema):
         raise invalid("schema.kind", schema.kind, "tabular, for a preparation")
-    return read_site_table(path, settings, schema.model_copy(update={"unit": None}))
+    return read_site_table(path, settings, schema.for_tests)
 
 
 def _conducted(

@@ -22,8 +22,9 @@ def loss_of(session: Session) -> LossOf:
 
 
 def examples(session: Session, module: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-    """(inputs, targets) in the module's dtype."""
-    return tensors(session.data, session.problem, module or session.module)
+    """(inputs, targets, with weights where the loss takes them) in the module's dtype."""
+    weighted = session.config.sample_weights
+    return tensors(session.data, session.problem, module or session.module, weighted=weighted)
 
 
 def run(
