@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, mean_absolute_error, recall_score, roc_auc_score
 
-from hanse_learning.pooled import Counts
+from hanse_learning.pooled import Counts, subgroups
 from hanse_learning.pooled.count import counts_of
 from hanse_learning.pooled.derive import pooled, summed
 from hanse_learning.pooled.layout import finest
@@ -120,6 +120,41 @@ def test_no_difference_is_of_few(rows: list[tuple[int, int]], smallest: int) -> 
     big = (there >= smallest).all(axis=1) & (there.sum(axis=1) > 0)
     if big.all():
         assert told.all()  # nothing is kept back for nothing
+
+
+FEW_OF_ONE_CLASS = np.array([[40, 25], [60, 0], [15, 60]])
+"""What two jobs, in which 10 and 20 are enough, tell together where the smallest groups are kept back first."""
+
+
+def left_by(sizes: np.ndarray, *enough: int) -> list[int]:
+    """By class, the whole less all that jobs tell which differ in `smallest` alone."""
+    told = np.logical_or.reduce([told_groups(sizes, smallest) for smallest in enough])
+    return [int(number) for number in attacked(sizes, told)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=8),
+    st.lists(st.integers(5, 40), min_size=1, max_size=4),
+)
+@example([(40, 25), (60, 0), (15, 60)], [10, 20])
+def test_jobs_with_another_smallest_tell_together_no_more_than_one_of_them(
+    rows: list[tuple[int, int]], enough: list[int]
+) -> None:
+    sizes = np.array(rows, np.int64)
+    there = sizes[:, sizes.sum(axis=0) > 0]
+    left = left_by(there, *enough)
+    assert left == left_by(there, min(enough))
+    assert not any(left) or min(left) >= min(enough) or left == attacked(there, np.zeros(len(there), bool)).tolist()
+
+
+def test_control_where_the_smallest_groups_go_first_two_jobs_tell_of_a_group_without_one_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert left_by(FEW_OF_ONE_CLASS, 10, 20) == [75, 60]
+    monkeypatch.setattr(subgroups, "keep_first", lambda there: lambda at: (int(there[at].sum()), at))
+    assert left_by(FEW_OF_ONE_CLASS, 10) == [100, 25]
+    assert left_by(FEW_OF_ONE_CLASS, 20) == [75, 60]
+    assert left_by(FEW_OF_ONE_CLASS, 10, 20) == [60, 0]
 
 
 def test_control_without_complementary_suppression_the_difference_is_one_patient() -> None:

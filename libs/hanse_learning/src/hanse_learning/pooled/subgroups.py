@@ -1,9 +1,10 @@
 """Metrics of groups of test examples, of which nothing small is told.
 
 A group is told of where it has enough examples of every class. What is not told would follow from the whole less what
-is told, where that is little: so further groups, the smallest first, are kept back until those that are, taken
-together, have enough as well (complementary suppression). It depends on the true classes alone, so that it is the same
-in every evaluation of a run.
+is told, where that is little: so further groups are kept back until those that are, taken together, have enough as well
+(complementary suppression). It depends on the true classes alone, so that it is the same in every evaluation of a run.
+Those with the fewest examples of a class go first, whatever is enough: so of two jobs the one that keeps less back
+keeps back none that the other tells, and what both tell leaves no fewer than what one does.
 """
 
 from __future__ import annotations
@@ -36,13 +37,18 @@ def told_groups(sizes: Numbers, smallest: int) -> NDArray[np.bool_]:
     """
     there = sizes[:, sizes.sum(axis=0) > 0]
     told: NDArray[np.bool_] = (there >= smallest).all(axis=1) & (there.sum(axis=1) > 0)
-    order = sorted(np.flatnonzero(told).tolist(), key=lambda at: (int(there[at].sum()), at))
+    order = sorted(np.flatnonzero(told).tolist(), key=keep_first(there))
     for at in order:
         hidden = there[~told].sum(axis=0)
         if not hidden.any() or (hidden >= smallest).all():
             break
         told[at] = False
     return told
+
+
+def keep_first(there: Numbers) -> Callable[[int], tuple[int, ...]]:
+    """By what groups (groups, classes) are kept back first. It must not depend on how many are enough."""
+    return lambda at: (int(there[at].min()), int(there[at].sum()), at)
 
 
 def of_groups(
