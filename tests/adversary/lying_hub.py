@@ -139,7 +139,7 @@ class LyingHub:
     async def update(self, result: Result) -> Any:
         """The elements of a site's (masked) update, as the aggregator reads them; plain floats without masks."""
         data = await self.file(result, result.update)
-        return decode_tensors(data)[1]["weight"]
+        return np.concatenate([entry.reshape(-1) for entry in decode_tensors(data)[1].values()])
 
     async def tally(self, result: Result) -> Any:
         """The elements of a site's (masked) tally."""
@@ -170,6 +170,14 @@ class LyingHub:
         assert record is not None
         arrays = decode_tensors(record.data)[1]
         return arrays["u32"] if arrays["u32"].size else arrays["u64"]
+
+    async def tally_masks(self, answer: MaskAnswer) -> bytes:
+        """The file of the sum of the tallies' masks that the compensator made."""
+        assert answer.sum is not None, answer.reason
+        tokens = {"project": answer.project, "run": answer.run, "session": answer.session}
+        record = await self.aggregator.last(_stream(MASKS), MASKS.of(**tokens, digest=answer.sum.tally.digest))
+        assert record is not None
+        return record.data
 
     async def sum(self, results: Results, session: str, plan: RingPlan, *, run: str = "") -> Array:
         """The sum of the members' plain updates, if the compensator makes one of their masks."""

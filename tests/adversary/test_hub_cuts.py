@@ -15,6 +15,7 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
 from adversary.stage import Array
 from adversary.works import MOVED, summed
+from hanse_datapod.agent import task_config
 from hanse_datapod.home import works
 from hanse_fabric.messages import HiddenFailure, PrivacyTerms
 from hanse_fabric.messages.privacy import Privacy
@@ -86,5 +87,39 @@ async def test_control_where_sites_forget_what_they_cut_to_two_sums_of_the_same_
     monkeypatch.setattr(works, "check_cut", lambda *_: None)
     async with attacked(sites=5) as hub:
         read, true, why = await cut(hub, moved)
+        assert read is not None, why
+        assert np.abs(read - true).max() < 1e-4
+
+
+async def cut_by_the_config(hub: LyingHub) -> tuple[Array | None, Array, str]:
+    """As `cut_updates`, without terms: the hub writes into the config what a site's budget tells its worker."""
+    target, clip = ranked(hub, np.linalg.norm)
+    whole, why = await summed(hub, hub.stage.names, "s1")
+    assert whole is not None, why
+    config = {"model": {"name": "linear"}, "train": {"steps": 1}}
+    told = {"mechanism": "gaussian", "clip": clip, "scale": 0.0}
+    rest, why = await summed(hub, hub.stage.names, "s2", config=config | {"privacy": told})
+    true = hub.stage.sites[target].update(MODEL)
+    if rest is None:
+        return None, true, why
+    lost = whole - rest
+    length = float(np.linalg.norm(lost))
+    return lost / length * (length + clip), true, ""
+
+
+async def test_a_hub_does_not_tell_a_worker_what_to_cut_to(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, _, why = await cut_by_the_config(hub)
+        assert read is None
+        assert "task.config.privacy" in why
+
+
+@pytest.mark.control("test_a_hub_does_not_tell_a_worker_what_to_cut_to")
+async def test_control_where_a_hub_may_write_what_a_budget_says_two_sums_of_the_same_sites_tell_one(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_config, "SITES_OWN", ())
+    async with attacked(sites=5) as hub:
+        read, true, why = await cut_by_the_config(hub)
         assert read is not None, why
         assert np.abs(read - true).max() < 1e-4

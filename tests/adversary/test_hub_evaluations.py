@@ -5,8 +5,6 @@ Or it moves the model by next to nothing, which is another work indeed: only fix
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,7 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
 from adversary.works import without
-from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.subjects import MASKS
 from hanse_fabric.tensors.words import unpack_words
 from hanse_learning import binding
 from hanse_learning.pooled.layout import Counts, told_of
@@ -42,16 +38,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """`attacked` on sites with tables of ages, of whom every second has died."""
-    folder = tmp_path_factory.mktemp("wards")
-
-    def worker(index: int) -> Any:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "died"])
-            table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
-        return workers.on(DataSettings(train=Path(path), test=Path(path)))
-
+    worker = workers.of_ages(tmp_path_factory.mktemp("wards"), AGES)
     return lambda **rules: attacked(sites=len(ROWS), worker=worker, schema=SCHEMA, **rules)
 
 
@@ -76,11 +63,8 @@ async def summed(
     answer = await hub.ask_masks(results, session, run=run)
     if answer.sum is None:
         return None, answer.reason
-    tokens = {"project": answer.project, "run": answer.run, "session": answer.session}
-    assert MASKS.stream is not None
-    masks = await hub.aggregator.last(MASKS.stream, MASKS.of(**tokens, digest=answer.sum.tally.digest))
-    assert masks is not None
-    words = unpack_words(sum_tallies(tallies, plan, [masks.data]).counted or "", COUNTS.words, field="counted")
+    total = sum_tallies(tallies, plan, [await hub.tally_masks(answer)])
+    words = unpack_words(total.counted or "", COUNTS.words, field="counted")
     return words[COUNTS.parts["confusion"]].astype(np.int64).reshape(2, 2), ""
 
 

@@ -27,7 +27,6 @@ from hanse_datapod.policy import site_policy
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.questions import Questions
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.subjects import MASKS
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.words import unpack_words
 from hanse_genomics.verbs import Asked
@@ -212,12 +211,8 @@ async def counted(hub: LyingHub, asked: Counts, weight: Array, bias: Array) -> t
         return None, "; ".join(refusals(results).values())
     tallies = [await hub.file(result, result.tally) for result in results.values()]
     answer = await hub.ask_masks(results, "s0")
-    assert answer.sum is not None, answer.reason
-    tokens = {"project": answer.project, "run": answer.run, "session": answer.session}
-    assert MASKS.stream is not None
-    masks = await hub.aggregator.last(MASKS.stream, MASKS.of(**tokens, digest=answer.sum.tally.digest))
-    assert masks is not None
-    return unpack_words(sum_tallies(tallies, plan, [masks.data]).counted or "", asked.words, field="counted"), ""
+    total = sum_tallies(tallies, plan, [await hub.tally_masks(answer)])
+    return unpack_words(total.counted or "", asked.words, field="counted"), ""
 
 
 async def scores(hub: LyingHub, bins: int) -> tuple[list[float], str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.tensors.file import decode_tensors
+from hanse_fabric.tensors.words import pack_words
 from hanse_privacy.masks.total import tally_mask_total
 from hanse_privacy.ring.plan import metric_ring
 from hanse_privacy.ring.tally import encode_tally, read_tally, sum_tallies, tally_count
@@ -49,7 +50,7 @@ def test_the_masked_tallies_say_the_weighted_means(sites: list[tuple[int, float,
     unit = 2.0 ** -metric_ring(plan).fraction
     for name in ("loss", "accuracy"):
         known = [(w, m[name]) for w, m in zip(weights, given_metrics, strict=True) if name in m]
-        if not known:
+        if len(known) < len(sites):  # told where all have given it
             assert name not in tally.metrics
             continue
         total = sum(w for w, _ in known)
@@ -65,6 +66,22 @@ def test_a_masked_tally_shows_nothing_of_its_numbers() -> None:
     assert plain[2] == 100
     assert not np.any(plain == hidden)
     assert b"loss" not in encode_tally(100, {"loss": 1.5}, plan, seed=None)
+
+
+def test_what_one_site_keeps_back_is_read_of_nobody_and_everything_else_is() -> None:
+    plan = plan_of(counts=3)
+    told, kept_back = {"loss": 1.5, "accuracy": 0.75}, {"loss": 2.5}
+    seeds = [os.urandom(32) for _ in range(2)]
+    tallies = [
+        encode_tally(10, told, plan, seed=seeds[0], counted=pack_words(np.arange(3, dtype=np.uint64)), spoil=True),
+        encode_tally(10, kept_back, plan, seed=seeds[1], spoil=True),
+    ]
+    masks = tally_mask_total(seeds, tally_count(plan))
+    total = sum(read_tally(each, plan) for each in tallies) - decode_tensors(masks)[1]["u64"]
+    assert [int(each) for each in total[[0, 2]]] == [20, 20]
+    assert min(int(each) for each in total[4:]) > 20
+    tally = sum_tallies(tallies, plan, [masks])
+    assert tally.metrics == {"loss": pytest.approx(2.0)}
 
 
 def test_a_site_without_metrics_counts_with_its_weight_alone() -> None:

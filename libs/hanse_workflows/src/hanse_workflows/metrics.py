@@ -79,13 +79,14 @@ def with_counted(
 
 
 def with_sum(
-    metrics: RoundMetrics, counts: Counts, counted: str | None, *, least: int = 1, optional: bool = False
+    metrics: RoundMetrics, counts: Counts, counted: str | None, *, sites: int | None = None, optional: bool = False
 ) -> RoundMetrics:
     """Metrics with what a masked sum of counts says.
 
     Args:
-        least: of fewer sites nothing is told: those that count nothing are in the sum with zeros.
-        optional: as of `with_counted`.
+        sites: so many are in the sum; nothing is told where not all have counted, for then nobody can read it. None:
+            nothing is hidden, and what some have counted is told.
+        optional: whether it is no news that not all have counted.
     """
     from hanse_fabric.tensors.words import unpack_words
     from hanse_learning.pooled.derive import pooled, summed
@@ -93,10 +94,11 @@ def with_sum(
     vectors = {} if counted is None else {"all": unpack_words(counted, counts.words, field="tally.counted")}
     found = pooled(counts, summed(vectors, counts.words))
     counting = int(found.curves.get("sites", 0))
-    if optional and not counting:
+    all_have = counting > 0 if sites is None else counting == sites
+    if optional and not all_have:
         return metrics
-    if 0 < counting < least:
-        why = f"fewer than {least} sites have counted, of whom a masked sum is to be"
+    if sites is not None and not all_have:
+        why = "not all sites have counted, and a masked sum of some cannot be read"
         found = replace(found, metrics={}, undefined=dict.fromkeys((*found.metrics, *found.undefined), why), curves={})
     return _joined(metrics, found, {})
 

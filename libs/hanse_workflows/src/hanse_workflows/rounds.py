@@ -108,14 +108,14 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
         if counts is None:
             return found
         return with_counted(found, counts, gathered.answers, optional=run.job.evaluate.optional)
-    _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
+    gathered, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
     found = RoundMetrics(overall, traffic=sent)
     if counts is None or summed.tally is None:
         return found
     sums = run.job.secure_aggregation
-    least = 1 if sums is None or sums.mode == "ring" else sums.minimum
-    return with_sum(found, counts, summed.tally.counted, least=least, optional=run.job.evaluate.optional)
+    sites = None if sums is None or sums.mode == "ring" else len(summed.participants or gathered.answers)
+    return with_sum(found, counts, summed.tally.counted, sites=sites, optional=run.job.evaluate.optional)
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:

@@ -1,12 +1,17 @@
 """The tally: a participant's weight and metrics as masked 64-bit integers, of which only the sums are ever seen.
 
 Elements: the weight; then for each of the plan's metrics weight * metric (fixed point, `plan.metric_ring`) and the
-weight where that metric was given, 0 where it was not; then the plan's counts, as they are.
+weight where that metric was given; then the plan's counts, as they are.
+
+What a site does not give (its policy keeps it back, or its data have none) is random under masks: were it zeros, the
+sum of what all others keep back would be the one site's that gives it, and no site knows what the others do. So a
+metric is told where all have given it, and nobody can read it of fewer.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +35,7 @@ def tally_count(plan: RingPlan) -> int:
 
 def encode_tally(
     weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None, mask: Mask | None = None,
-    counted: str = "",
+    counted: str = "", spoil: bool = False,
 ) -> bytes:  # fmt: skip
     """The tensor file of a tally.
 
@@ -39,7 +44,8 @@ def encode_tally(
         metrics: finite numbers; those that are not in the plan stay here.
         seed: 32 bytes, of which the mask is made; None: no mask, or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
-        counted: the plan's counts as words; empty: the site adds nothing to them.
+        counted: the plan's counts as words; empty: the site counts nothing.
+        spoil: whether what is not given is random, so that no sum of it can be read; else zeros.
 
     Raises:
         HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound: a
@@ -51,11 +57,12 @@ def encode_tally(
             hint="the job's secure_aggregation.largest_weight must cover every site's examples",
         )  # fmt: skip
     ring = metric_ring(plan)
-    numbers = [weight]
+    missing = unreadable if spoil else _nothing
+    parts = [_words(weight)]
     for name in plan.metrics:
         value = metrics.get(name)
         if value is None:
-            numbers += [0, 0]
+            parts.append(missing(2))
             continue
         if not math.isfinite(value) or abs(value) > ring.bound:
             raise invalid(
@@ -63,16 +70,28 @@ def encode_tally(
                 hint="metrics have the more room the smaller secure_aggregation.largest_weight and the number of "
                 "participants are",
             )  # fmt: skip
-        numbers += [round(weight * value * 2.0**ring.fraction), weight]
-    elements = np.array(numbers, dtype="<i8").view("<u8")
+        parts.append(_words(round(weight * value * 2.0**ring.fraction), weight))
     if plan.counts is not None:
-        counts = unpack_words(counted, plan.counts, field="counted") if counted else np.zeros(plan.counts, np.uint64)
-        elements = np.concatenate([elements, counts.astype("<u8")])
+        parts.append(unpack_words(counted, plan.counts, field="counted") if counted else missing(plan.counts))
+    elements = np.concatenate(parts).astype("<u8")
     if seed is not None:
         mask = MaskStream(seed, Purpose.TALLY).add_to
     if mask is not None:
         mask(elements, 0)
     return encode_tensors(_layout("tally", plan), {"tally": elements})
+
+
+def unreadable(count: int) -> NDArray[np.uint64]:
+    """Random words (count,), which nobody knows: no sum that they are in can be read."""
+    return np.frombuffer(os.urandom(8 * count), "<u8").astype(np.uint64)
+
+
+def _nothing(count: int) -> NDArray[np.uint64]:
+    return np.zeros(count, np.uint64)
+
+
+def _words(*numbers: int) -> NDArray[np.uint64]:
+    return np.array(numbers, dtype="<i8").view("<u8")
 
 
 def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
@@ -85,7 +104,7 @@ def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
 
 
 def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes] = ()) -> Tally:
-    """What the tallies say together.
+    """What the tallies say together: of the metrics those that all have given.
 
     Args:
         tallies: every participant's file.
@@ -108,11 +127,11 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes]
     _check(0 <= weight <= len(tallies) * plan.largest_weight)
     metrics = {}
     for name, product, given in zip(plan.metrics, rest[::2], rest[1::2], strict=True):
-        _check(0 <= given <= weight)
+        if not weight or given != weight:
+            continue  # somebody has not given it
         # One unit for each summand's rounding.
         _check(abs(product) <= given * ring.bound * 2.0**ring.fraction + len(tallies))
-        if given:
-            metrics[name] = product * 2.0**-ring.fraction / given
+        metrics[name] = product * 2.0**-ring.fraction / given
     counted = None if plan.counts is None else pack_words(total[numbers:])
     return Tally(weight=float(weight), metrics=metrics, counted=counted)
 

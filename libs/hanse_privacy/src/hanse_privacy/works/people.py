@@ -35,6 +35,22 @@ def rows(*arrays: Any) -> Iterable[bytes]:
         yield b"".join(entry.tobytes() for entry in entries)
 
 
+def people_of(rows: Iterable[bytes], whose: Iterable[int] | None) -> Iterable[bytes]:
+    """The people that rows are of, each by all that is known of them in all their rows.
+
+    Args:
+        whose: a number for each row; None: each row is a person.
+    """
+    if whose is None:
+        yield from rows
+        return
+    found: dict[int, list[bytes]] = {}
+    for person, row in zip(whose, rows, strict=True):
+        found.setdefault(person, []).append(row)
+    for known in found.values():
+        yield b"".join(len(row).to_bytes(8, "little") + row for row in sorted(known))
+
+
 def changed(one: bytes, other: bytes) -> int | None:
     """How many people were added, or removed, whichever are more; someone who changed is both. None: hundreds.
 

@@ -1,5 +1,6 @@
 """The form of a task's config: its sections are sections, its names are names. Looked at before anything reads it, for
-a hub may put any JSON there; what stands within a section is checked by those who read it.
+a hub may put any JSON there; what stands within a section is checked by those who read it. What the site itself tells
+its worker there, no hub does: to what an answer is cut is said by terms, which are charged, bound and remembered.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import Any
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Task
 
-_SECTIONS = ("model", "train", "evaluate", "code", "codec", "plugins", "preparation", "privacy", "study", "settings")
+_SECTIONS = ("model", "train", "evaluate", "code", "codec", "plugins", "preparation", "study", "settings")
+SITES_OWN = ("privacy",)
+"""Sections that the site's budget writes."""
 
 
 def check_config(task: Task) -> None:
@@ -19,6 +22,9 @@ def check_config(task: Task) -> None:
     Raises:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
+    for name in SITES_OWN:
+        expected = "nothing, for the site's budget writes it"
+        _require(f"task.config.{name}", task.config.get(name), lambda _: False, expected)
     for name in _SECTIONS:
         _require(f"task.config.{name}", task.config.get(name), _is_mapping, "a mapping")
     _require("task.config.step", task.config.get("step"), _is_text, "a name")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import Cells
 from hanse_learning.site.examples import Examples
+from hanse_privacy.works.people import people_of
 from hanse_schemas.preparation import Preparation
 
 
@@ -55,6 +56,11 @@ class Table:
             return replace(self.examples, x=features.astype(np.float32))
 
     def people(self) -> Iterable[bytes]:
+        """The people, each by all that is known of them; the rows, where nothing says whose they are."""
+        whose = self.examples.whose
+        return people_of(self.known(), None if whose is None else whose.tolist())
+
+    def known(self) -> Iterable[bytes]:
         """The rows, each by all that is known of it."""
         columns = [cells.tolist() for _, cells in sorted(self.columns.items())]
         for *row, y in zip(*columns, self.examples.y.tolist(), strict=True):
@@ -98,6 +104,6 @@ class SiteTables:
         digest = hashlib.sha256()
         for part in self.parts:
             digest.update(f"{len(part)}{sorted(part.columns)}".encode())
-            for person in part.people():
-                digest.update(person)
+            for row in part.known():
+                digest.update(row)
         return digest.hexdigest()

@@ -96,7 +96,7 @@ def masked_answer(
     with of_the_data(task):
         written, tally = _write(
             task, masking, replace(outcome, counted=counted), output, weight, metrics,
-            _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust,
+            _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust, spoil=asked is not None,
         )  # fmt: skip
     shape, ref, data = None, None, None
     if written is not None:
@@ -118,9 +118,13 @@ def masked_answer(
 
 def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
-    masks: Masks | None, adjust: Adjust | None,
+    masks: Masks | None, adjust: Adjust | None, *, spoil: bool,
 ) -> tuple[MaskedFile | None, bytes]:  # fmt: skip
-    """Write the masked file and remove the plain one: (what was written, the tally's bytes)."""
+    """Write the masked file and remove the plain one: (what was written, the tally's bytes).
+
+    Args:
+        spoil: what is not told is random; a hub of release 0.1.0 expects zeros.
+    """
     from hanse_privacy.ring.files import write_masked
     from hanse_privacy.ring.tally import encode_tally
 
@@ -128,8 +132,9 @@ def _write(
     written = None
     try:
         tally = encode_tally(
-            weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally, counted=outcome.counted
-        )
+            weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally,
+            counted=outcome.counted, spoil=spoil and masks is not None,
+        )  # fmt: skip
         if outcome.update is not None:
             written = write_masked(
                 outcome.update, output, plan, weight=weight, seed=None, adjust=adjust,

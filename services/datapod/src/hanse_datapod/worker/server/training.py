@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,8 +27,9 @@ from hanse_datapod.worker.work.modules import blank_module
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
+from hanse_learning.site.examples import Examples
 from hanse_learning.site.sums import Floats
-from hanse_privacy.works.people import rows, sketch
+from hanse_privacy.works.people import people_of, rows, sketch
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
@@ -96,7 +97,7 @@ class TrainingServer:
                 digest, people = data.fingerprint(), sketch(person for part in data.parts for person in part.people())
             else:
                 parts = [part for part in (data.train, data.test) if part is not None]
-                digest, people = fingerprint(data), sketch(row for part in parts for row in rows(part.x, part.y))
+                digest, people = fingerprint(data), sketch(person for part in parts for person in _people(part))
             self._states = {name: known for name, known in self._states.items() if name in self._data}
             self._states[key] = DataState(digest, base64.b64encode(people).decode())
         return self._states.get(key, DataState())
@@ -183,3 +184,7 @@ class RemoteSums:
         if "code" in told:
             raise error_of(told)
         return base64.b64decode(told["values"])
+
+
+def _people(part: Examples) -> Iterable[bytes]:
+    return people_of(rows(part.x, part.y), None if part.whose is None else part.whose.tolist())
