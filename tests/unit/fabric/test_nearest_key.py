@@ -8,9 +8,12 @@ import pytest
 
 from hanse_datapod.policy.site_policy import load_policy
 from hanse_fabric.errors import HanseError
-from hanse_learning.config import check_train
+from hanse_learning.codecs.config import check_chain
+from hanse_learning.config import check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_schemas.job import check_job
+from hanse_schemas.prepare import Prepare, completed, rules_of
+from hanse_schemas.schema import TabularSchema
 
 BODY = {"rounds": 3, "model": {"name": "mlp"}}
 
@@ -45,3 +48,67 @@ def test_sections_that_are_checked_apart_name_it_too(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("masking: {require: true}\n")
     with pytest.raises(HanseError, match=r"did you mean required\?"):
         load_policy(tmp_path / "policy.yaml")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"name": "mlp", "hiden": [8]}, "hidden"),
+        ({"name": "cnn", "chanels": [8]}, "channels"),
+        # The nearest of the model that is named; `stem` is another's.
+        ({"name": "resnet8", "state": [{"match": "*", "kept": "local"}]}, "keep"),
+        ({"name": "knresnet18", "kernel": {"drop_out": 0.1}}, "dropout"),
+    ],
+)
+def test_a_model_s_typo_names_the_nearest_key_of_that_model(given: dict[str, object], meant: str) -> None:
+    with pytest.raises(HanseError, match=rf"did you mean {meant}\?"):
+        check_model(given)
+
+
+def test_a_key_of_another_model_is_not_offered() -> None:
+    with pytest.raises(HanseError, match="stems") as caught:
+        check_model({"name": "logistic", "stems": "small"})
+    assert "stem?" not in caught.value.message
+    with pytest.raises(HanseError, match=r"did you mean stem\?"):
+        check_model({"name": "resnet8", "stems": "small"})
+
+
+@pytest.mark.parametrize(
+    ("section", "meant"),
+    [({"name": "top_k", "fractoin": 0.1}, "fraction"), ({"name": "zstd", "levels": 3}, "level")],
+)
+def test_a_codec_s_typo_names_the_nearest_key_of_that_codec(section: dict[str, object], meant: str) -> None:
+    with pytest.raises(HanseError, match=rf"did you mean {meant}\?") as caught:
+        check_chain([section])
+    assert caught.value.message.count("did you mean") == 1
+    with pytest.raises(HanseError) as control:
+        check_chain([{**section, next(key for key in section if key != "name"): 0, "zzz": 1}])
+    assert "zzz: Extra inputs are not permitted (given 1)" in control.value.message
+
+
+def test_plug_ins_of_training_and_strategy_name_it_by_their_own_forms() -> None:
+    with pytest.raises(HanseError, match=r"mus: Extra inputs are not permitted, did you mean mu\? \(given 1\)"):
+        check_train({"algorithm": {"name": "fedprox", "mus": 1}})
+    with pytest.raises(HanseError, match=r"did you mean fraction\?"):
+        check_strategy({"reduction": {"name": "trimmed_mean", "fractions": 0.1}})
+    with pytest.raises(HanseError, match=r"beta1: Input should be less than 1"):
+        check_strategy({"optimizer": {"name": "adam", "beta1": 2}})
+
+
+SCHEMA = TabularSchema.model_validate({
+    "features": [{"name": "age"}, {"name": "sex", "kind": "category", "values": ["f", "m"]}],
+    "target": "ill", "classes": 2,
+})  # fmt: skip
+
+
+def test_a_preparation_s_typo_names_the_nearest_setting() -> None:
+    with pytest.raises(HanseError, match=r"scal is no setting; there are .*, did you mean scale\?"):
+        check_job(BODY | {"prepare": {"numbers": {"scal": "robust"}}})
+    with pytest.raises(HanseError, match=r"columns: age: mising is no setting; .*did you mean missing\?"):
+        check_job(BODY | {"prepare": {"columns": [{"name": "age", "mising": "mean"}]}})
+    with pytest.raises(HanseError, match=r"unknwon: .*did you mean unknown\?"):
+        rules_of([{"name": "sex", "kind": "category", "values": ["f", "m"], "unknwon": "zeros"}])
+    # What belongs to numbers alone is no key of a category, whatever is near to it among them.
+    with pytest.raises(HanseError, match=r"scale: Extra inputs are not permitted") as caught:
+        completed(Prepare(columns=({"name": "sex", "scale": "robust"},)), SCHEMA)
+    assert "did you mean scale?" not in caught.value.message

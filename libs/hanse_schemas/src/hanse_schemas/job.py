@@ -126,6 +126,10 @@ class EarlyStop(Frozen):
     evaluations, or has reached `target`.
 
     Attributes:
+        metric: by which is judged.
+        patience: evaluations in a row without improvement, after which the run ends; None: it never ends by that.
+        min_delta: what counts as an improvement, at least.
+        target: the run ends when it is reached; None: none.
         mode: whether more or less of the metric is better; a job need not say it of a metric that Hanse knows.
     """
 
@@ -177,7 +181,12 @@ class Codec(Frozen):
 
 
 class SiteCode(Frozen):
-    """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`."""
+    """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`.
+
+    Attributes:
+        name: of the file, without `.py`.
+        digest: of the file, as the administrators approved it.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     digest: Digest
@@ -187,9 +196,13 @@ class Job(Frozen):
     """A run's description.
 
     Attributes:
+        participants: who takes part in a round, and for how long is waited.
+        evaluate: evaluation at the sites.
+        stop: when a run ends before its last round, and which model is the best; None: at the last.
+        code: the sites' own code, instead of built-in training; None: none.
         workflow: `federated_averaging` trains a model, `association_study` does the section `study`; which others are
             installed, the hub knows, and refuses the rest when the job is submitted.
-        rounds: of training; a study has none.
+        rounds: of training, whose jobs must say it; a study has none.
         model: `{name: ..., ...}`, a built-in architecture; or whatever site code understands.
         train: local training: loss, optimizer, epochs or steps, batch size.
         strategy: `{reduction: {name: ...}, optimizer: {name: ...}}`; the default is federated averaging.
@@ -293,7 +306,7 @@ class Job(Frozen):
             try:  # of site code, too, whose section `train` is its own otherwise
                 Resources.model_validate(self.train[FIELD])
             except ValidationError as error:
-                raise ValueError(f"train.{FIELD}: {explain(error)}") from None
+                raise ValueError(f"train.{FIELD}: {explain(error, Resources)}") from None
         return self
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.nearest import meant
 from hanse_schemas import metrics
 from hanse_schemas.preparation import Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
@@ -27,6 +28,7 @@ class NumberRule(Frozen):
     """How a column of numbers is prepared; booleans (0 and 1) and dates (days since 1970) are numbers.
 
     Attributes:
+        constant: what stands for a missing cell where `missing` is `constant`.
         scale: `standard`: by mean and standard deviation; `robust`: by the median and the distance of the quartiles, of
             the cells that are there; `minmax`: from the schema's minimum and maximum to 0 and 1.
         log: take sign(x) log(1 + |x|) first.
@@ -75,6 +77,7 @@ class CategoryRule(Frozen):
     """How a column of categories is prepared.
 
     Attributes:
+        buckets: columns of the form `hashed`.
         form: `onehot`: a column of 0 and 1 for each value; `ordinal`: the value's place among them, from 0; `hashed`: a
             column of 0 and 1 for each of `buckets`, by a digest of the value.
         unknown: what a value that is none of these becomes: 0 everywhere, a column of its own (`other`), or refused.
@@ -350,11 +353,12 @@ def _rule(column: Mapping[str, Any]) -> Rule:
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"prepare.columns: {column.get('name')}: {explain(error)}",
+            f"prepare.columns: {column.get('name')}: {explain(error, Rule)}",
             hint="see docs/owner.md",
         ) from None
 
 
 def _check_known(where: str, given: Mapping[str, Any], known: frozenset[str]) -> None:
     if strangers := sorted(given.keys() - known):
-        raise ValueError(f"{where}: {strangers[0]} is no setting; there are {', '.join(sorted(known))}")
+        there_are = f"there are {', '.join(sorted(known))}{meant(strangers[0], known)}"
+        raise ValueError(f"{where}: {strangers[0]} is no setting; {there_are}")

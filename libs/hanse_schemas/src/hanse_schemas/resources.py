@@ -52,5 +52,7 @@ def resources_of(config: Mapping[str, Any]) -> Resources:
         return Resources.model_validate(body)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"train.{FIELD}: {explain(error)}", hint="see docs/owner.md, section GPUs"
+            ErrorCode.INVALID_INPUT,
+            f"train.{FIELD}: {explain(error, Resources)}",
+            hint="see docs/owner.md, section GPUs",
         ) from None

@@ -21,6 +21,8 @@ class Column(Frozen):
     """A column of tabular data. `minimum` and `maximum` bound its values.
 
     Attributes:
+        name: as the head of the file has it.
+        minimum, maximum: of numbers: a site whose column has others is refused, with its name.
         dtype: of numbers.
         kind: what the cells are; a column of kind `text` is left out of what models see.
         values: of a category, in their order; none: they are not declared.
@@ -75,6 +77,10 @@ class TabularSchema(Frozen):
     """Rows of named columns with a target. For classification `classes` counts labels 0 .. classes-1.
 
     Attributes:
+        features: the columns that models may see.
+        target: the column that is learnt.
+        task: whether the target is a class or a number.
+        classes: how many there are; None: as many as labels.
         labels: the classes in their order, where files have them as texts: names, or `name` and `cells`.
         unit: column that says whose a row is (patient, person, device), as text or numbers: what `dp_sgd` hides is a
             unit with all its rows then. None: each row is one.
@@ -141,6 +147,10 @@ class ArraySchema(Frozen):
     """Arrays `x` (n, *shape) and `y` (n,), as in NPZ files; images are (channels, height, width) or (height, width).
 
     Attributes:
+        shape: of one example.
+        task: whether the target is a class or a number.
+        classes: how many there are, of a classification.
+        minimum, maximum: of the values of `x`.
         unit: says whose an example is: an array (n,) of NPZ files, a column of an image folder's `units.csv`, or the
             third array of a site's own `load()`; see `TabularSchema`.
     """

@@ -23,6 +23,7 @@ class Subgroups(Frozen):
     """The section.
 
     Attributes:
+        column: a category or boolean of the project's schema.
         smallest: of groups with fewer test examples (of any class) nothing is told, nor what would tell it.
         kind, values: of the column, as the schema has it; the hub writes them into a submitted job.
     """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 
 def nearest_key(form: object, place: Sequence[int | str]) -> str | None:
@@ -22,14 +23,39 @@ def nearest_key(form: object, place: Sequence[int | str]) -> str | None:
         below = [
             found
             for each in forms
-            for name, field in each.model_fields.items()
+            for name, field in _fields(each)
             if part in (name, field.alias)
             for found in _models(field.annotation)
         ]
-        forms = below or forms  # a position in a list, or the tag of a union: what is below is of the same forms
-    known = {field.alias or name for each in forms for name, field in each.model_fields.items()}
-    found = difflib.get_close_matches(str(place[-1]), sorted(known), 1)
+        # Else it is a tag, which says which of the forms is meant, or a position in a list.
+        forms = below or [form for form in forms if part in _tags(form)] or forms
+    return nearest_of(str(place[-1]), {field.alias or name for each in forms for name, field in _fields(each)})
+
+
+def nearest_of(given: str, known: Iterable[str]) -> str | None:
+    """The name of `known` that is most like `given`; None where none is."""
+    found = difflib.get_close_matches(given, sorted(known), 1)
     return found[0] if found else None
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """What is added to an error about an unknown name: which one was probably meant, or nothing."""
+    nearest = nearest_of(given, known)
+    return f", did you mean {nearest}?" if nearest else ""
+
+
+def _fields(form: type[BaseModel]) -> Iterable[tuple[str, FieldInfo]]:
+    return form.model_fields.items()
+
+
+def _tags(form: type[BaseModel]) -> set[object]:
+    """The values by which a union knows the form: those of fields that may have few texts alone."""
+    return {
+        value
+        for _, field in _fields(form)
+        if get_origin(field.annotation) is Literal
+        for value in get_args(field.annotation)
+    }
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

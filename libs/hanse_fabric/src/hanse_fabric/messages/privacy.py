@@ -46,14 +46,22 @@ class Correlation(Frozen):
 
 
 class BandedMatrix(Frozen):
-    """The best matrix with so many bands, at most `min_separation` (`hanse_privacy.correlated`). One: the identity."""
+    """The best matrix with so many bands, at most `min_separation` (`hanse_privacy.correlated`). One: the identity.
+
+    Attributes:
+        bands: of the matrix.
+    """
 
     name: Literal["banded"]
     bands: int = Field(ge=1, le=4097)
 
 
 class BufferedMatrix(Frozen):
-    """The best matrix with so many buffers (BLT)."""
+    """The best matrix with so many buffers (BLT).
+
+    Attributes:
+        buffers: of the matrix; each is as large as the model.
+    """
 
     name: Literal["blt"]
     buffers: int = Field(ge=1, le=16)

@@ -94,7 +94,11 @@ class FedAvgConfig(_BuiltIn):
 
 
 class FedProxConfig(_BuiltIn):
-    """A pull of `mu` towards the received model, with every step (Li et al., 2020). mu = 0 is fedavg."""
+    """A pull of `mu` towards the received model, with every step (Li et al., 2020). mu = 0 is fedavg.
+
+    Attributes:
+        mu: strength of the pull.
+    """
 
     name: Literal["fedprox"]
     mu: float = Field(default=0.01, ge=0, le=1e6)
@@ -120,7 +124,11 @@ class ScaffoldConfig(_BuiltIn):
 
 
 class FedDynConfig(_BuiltIn):
-    """A dynamic regularizer (Acar et al., 2021); the server's optimizer must be feddyn with the same alpha."""
+    """A dynamic regularizer (Acar et al., 2021); the server's optimizer must be feddyn with the same alpha.
+
+    Attributes:
+        alpha: strength of the regularizer.
+    """
 
     name: Literal["feddyn"]
     alpha: float = Field(default=0.01, gt=0, le=1e6)
@@ -131,7 +139,12 @@ class FedDynConfig(_BuiltIn):
 
 class MoonConfig(_BuiltIn):
     """Model-contrastive training (Li et al., 2021): representations near the received model's, away from the site's
-    former ones. The representation is what the output layer takes."""
+    former ones. The representation is what the output layer takes.
+
+    Attributes:
+        mu: weight of the contrastive loss beside the task's.
+        temperature: of the similarities in it.
+    """
 
     name: Literal["moon"]
     mu: float = Field(default=1.0, ge=0, le=1e6)

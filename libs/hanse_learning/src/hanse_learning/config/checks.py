@@ -41,7 +41,7 @@ def check_model(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"model: {explain(error)}",
+            f"model: {explain(error, ModelConfig)}",
             hint="for example {name: mlp, hidden: [64]}; built in are " + ", ".join(sorted(BUILT_IN)),
         ) from None
     check_groups(model)

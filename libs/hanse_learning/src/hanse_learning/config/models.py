@@ -25,7 +25,12 @@ class LinearConfig(Built):
 
 
 class MlpConfig(Normalized):
-    """A perceptron with hidden layers. Normalized by kernel, a hidden layer's values are one unit."""
+    """A perceptron with hidden layers. Normalized by kernel, a hidden layer's values are one unit.
+
+    Attributes:
+        hidden: widths of the hidden layers.
+        dropout: share of a hidden layer's values that training leaves out.
+    """
 
     name: Literal["mlp"]
     hidden: tuple[_Width, ...] = (64,)
@@ -38,7 +43,12 @@ class MlpConfig(Normalized):
 
 
 class CnnConfig(Normalized):
-    """A small convolutional network for images: a block (3x3, activation, halving) per entry of `channels`."""
+    """A small convolutional network for images: a block (3x3, activation, halving) per entry of `channels`.
+
+    Attributes:
+        channels: of each block.
+        hidden: width of the linear layer before the output.
+    """
 
     name: Literal["cnn"]
     channels: tuple[_Width, ...] = Field(default=(16, 32), min_length=1, max_length=8)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.nearest import nearest_key
 from hanse_fabric.plugins import KINDS, find
 
 
@@ -47,9 +48,25 @@ def _reader(group: str, base: type[BaseModel], default: str) -> Callable[[Any], 
                 ErrorCode.INVALID_INPUT, f"{plugin}: {plugin.entry.value} is no subclass of {base.__name__}",
                 hint=f"docs/extending.md says what {_an(KINDS[group])} is",
             )  # fmt: skip
-        return kind.model_validate({**given, "name": name})
+        try:
+            return kind.model_validate({**given, "name": name})
+        except ValidationError as error:
+            raise _with_nearest(error, kind) from None
 
     return read
+
+
+def _with_nearest(error: ValidationError, form: type[BaseModel]) -> ValidationError:
+    """The same error, in which an unknown key is told with the nearest of `form`: whoever shows it does not know which
+    plug-in's form was meant."""
+    lines: list[InitErrorDetails] = []
+    for item in error.errors(include_url=False):
+        kind, message = item["type"], item["msg"]
+        if kind == "extra_forbidden" and (nearest := nearest_key(form, item["loc"])):
+            kind, message = "unknown_key", f"{message}, did you mean {nearest}?"
+        told = PydanticCustomError(kind, "{message}", {"message": message})
+        lines.append({"type": told, "loc": item["loc"], "input": item["input"]})
+    return ValidationError.from_exception_data(error.title, lines)
 
 
 def _an(word: str) -> str:

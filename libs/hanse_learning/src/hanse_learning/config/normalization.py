@@ -69,6 +69,7 @@ class Normalized(Built):
     """An architecture with a choice of normalization.
 
     Attributes:
+        normalization: of the layers' values; batch statistics couple the examples of a batch.
         groups: of a group normalization; every normalized width must be a multiple of it.
         kernel: settings of a kernel normalization; by default those of the papers.
         activation: `mish` is the one of private training (Nasirigerdeh et al., 2023).

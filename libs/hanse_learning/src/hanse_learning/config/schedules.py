@@ -31,7 +31,12 @@ class _Schedule(Frozen):
 
 
 class DecayConfig(_Schedule):
-    """The rate is multiplied by `factor` after every so many rounds, and (within a round) steps."""
+    """The rate is multiplied by `factor` after every so many rounds, and (within a round) steps.
+
+    Attributes:
+        factor: what the rate is multiplied by.
+        every_rounds, every_steps: after how many it is; None: not by these.
+    """
 
     name: Literal["decay"] = "decay"
     factor: float = Field(gt=0, le=1)
@@ -46,7 +51,12 @@ class DecayConfig(_Schedule):
 
 
 class MilestonesConfig(_Schedule):
-    """The rate is multiplied by `factor` after each of `at`."""
+    """The rate is multiplied by `factor` after each of `at`.
+
+    Attributes:
+        at: rounds or steps, rising.
+        factor: what the rate is multiplied by at each.
+    """
 
     name: Literal["milestones"]
     at: tuple[_Count, ...] = Field(min_length=1, max_length=1000)
@@ -63,7 +73,12 @@ class MilestonesConfig(_Schedule):
 
 
 class _Falling(_Schedule):
-    """The rate falls over `length`, warm-up included, to `floor` times the configured one, and stays there."""
+    """The rate falls over `length`, warm-up included, to `floor` times the configured one, and stays there.
+
+    Attributes:
+        length: rounds or steps in which the rate falls.
+        floor: what it stays at, in parts of the configured rate.
+    """
 
     length: _Count
     floor: _Floor = 0.01
@@ -85,7 +100,11 @@ class CosineConfig(_Falling):
 
 
 class PolynomialConfig(_Falling):
-    """As a power of what is left."""
+    """As a power of what is left.
+
+    Attributes:
+        power: 1 is a straight line.
+    """
 
     name: Literal["polynomial"]
     power: float = Field(default=1.0, gt=0, le=100)

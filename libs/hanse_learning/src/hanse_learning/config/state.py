@@ -82,7 +82,7 @@ def own_state_rules(model: Mapping[str, Any]) -> tuple[StateRule, ...]:
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"model.state: {explain(error)}",
+            f"model.state: {explain(error, StateRules)}",
             hint='for example state: [{match: "head.*", keep: local}]',
         ) from None
     for number, rule in enumerate(rules):

@@ -23,6 +23,9 @@ class SgdConfig(Frozen):
     """Stochastic gradient descent. `lr` may be written `learning_rate`.
 
     Attributes:
+        lr: rate of a step.
+        momentum: share of the former steps' direction that is kept.
+        weight_decay: pull of all parameters towards 0.
         across_rounds: whether the momentum goes on in the site's next round, instead of beginning anew.
     """
 
@@ -34,7 +37,14 @@ class SgdConfig(Frozen):
 
 
 class AdamConfig(Frozen):
-    """Adam; its moments start anew every round, or with `across_rounds` go on at the site."""
+    """Adam; its moments start anew every round, or with `across_rounds` go on at the site.
+
+    Attributes:
+        lr: rate of a step.
+        beta1, beta2: decay of the moments of the gradients, and of their squares.
+        weight_decay: pull of all parameters towards 0.
+        across_rounds: whether the moments go on in the site's next round.
+    """
 
     name: Literal["adam"]
     lr: _Rate = 0.001
@@ -66,6 +76,7 @@ class FocalConfig(Frozen):
     """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less.
 
     Attributes:
+        gamma: how much less well-classified examples count; 0: not.
         class_weights: what an example of each class counts, by the classes' numbers; None: one. `balanced`: so much
             that all classes count alike over all sites, which a run finds before its first round.
     """
@@ -79,6 +90,9 @@ class CrossEntropyConfig(Frozen):
     """Cross-entropy, of one output where it is `binary`, in which examples of some classes count more.
 
     A mean is over the number of examples, not over their weights, so that the sites' means are that of the pooled data.
+
+    Attributes:
+        class_weights: as of the focal loss.
     """
 
     name: Literal["cross_entropy", "binary"]
@@ -87,7 +101,11 @@ class CrossEntropyConfig(Frozen):
 
 class HuberConfig(Frozen):
     """Half the squared error up to `delta`, and beyond it linear (Huber, 1964), in the target's unit: outliers count
-    less."""
+    less.
+
+    Attributes:
+        delta: the error from which on the loss is linear, in the target's unit.
+    """
 
     name: Literal["huber"]
     delta: float = Field(default=1.0, gt=0, le=1e9)
@@ -107,6 +125,7 @@ class TrainConfig(Frozen):
     """Local training.
 
     Attributes:
+        optimizer: of a site's steps.
         algorithm: what a site does; plain local training by default.
         epochs: passes over the site's data; 1 where neither it nor `steps` is given.
         steps: mini-batches instead of epochs.

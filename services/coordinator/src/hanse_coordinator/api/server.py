@@ -126,7 +126,9 @@ def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
         return model.model_validate(value)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"{where}: {explain(error)}", hint="the fields are described at /v1/openapi.json"
+            ErrorCode.INVALID_INPUT,
+            f"{where}: {explain(error, model)}",
+            hint="the fields are described at /v1/openapi.json",
         ) from None
 
 

@@ -19,7 +19,11 @@ examples, how long work took."""
 
 
 class BudgetPolicy(Frozen):
-    """A ceiling of epsilon at delta, over everything that is ever released."""
+    """A ceiling of epsilon at delta, over everything that is ever released.
+
+    Attributes:
+        epsilon, delta: the ceiling.
+    """
 
     epsilon: float = Field(gt=0)
     delta: float = Field(default=1e-5, ge=0, lt=1)

@@ -39,13 +39,23 @@ if TYPE_CHECKING:
 
 
 class SiteCodePolicy(Frozen):
-    """Which site code may run: files with these SHA-256 digests, and no others."""
+    """Which site code may run: files with these SHA-256 digests, and no others.
+
+    Attributes:
+        digests: of the files; none: no site code runs.
+    """
 
     digests: tuple[Digest, ...] = ()
 
 
 class OutputPolicy(Frozen):
-    """What may leave: updates or not; all metrics (None) or those named; results of so many examples at least."""
+    """What may leave: updates or not; all metrics (None) or those named; results of so many examples at least.
+
+    Attributes:
+        updates: whether anything but metrics may leave.
+        metrics: names of those that may; None: all.
+        minimum_examples: results of fewer are not told.
+    """
 
     updates: bool = True
     metrics: tuple[str, ...] | None = None
@@ -54,7 +64,14 @@ class OutputPolicy(Frozen):
 
 class LimitPolicy(Frozen):
     """Limits of one task: seconds of wall time, MiB of memory of the worker (None: unlimited), MiB of the model. And of
-    a day, whichever run asks: MiB of models and updates on the site's line (None: any number)."""
+    a day, whichever run asks: MiB of models and updates on the site's line (None: any number).
+
+    Attributes:
+        seconds: of wall time.
+        memory_mib: of the worker; None: unlimited.
+        model_mib: of the model.
+        mib_a_day: of models and updates on the site's line, whichever run asks; None: any number.
+    """
 
     seconds: float = Field(default=3600.0, gt=0)
     memory_mib: int | None = Field(default=None, ge=64)
@@ -70,6 +87,9 @@ class Policy(Frozen):
         workflows: names of workflows to take part in.
         models: names of built-in models to train; None: all.
         minimum_participants: a round with fewer is refused, for the sum of few hides little.
+        site_code: which code of the site's own may run.
+        outputs: what may leave.
+        limits: of one task, and of a day.
         masking: in which masked sums this site's answers may be.
         privacy: the noise that is wanted, and the budget that it is charged to.
         plugins: which strategies and algorithms of other packages.

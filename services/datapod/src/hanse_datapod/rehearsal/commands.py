@@ -57,7 +57,7 @@ def _schema(path: Path | None) -> DataSchema | None:
     try:
         schema: DataSchema = TypeAdapter(DataSchema).validate_python(read_yaml(path, "schema file"))
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {path}: {explain(error)}") from None
+        raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {path}: {explain(error, DataSchema)}") from None
     return schema
 
 

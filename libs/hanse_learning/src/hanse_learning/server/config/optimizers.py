@@ -29,6 +29,8 @@ class SgdConfig(OptimizerConfig):
     """Server SGD with momentum (FedAvgM).
 
     Attributes:
+        lr: rate of the server's step.
+        momentum: share of the former steps' direction that is kept.
         weight_decay: this share of the model is taken off the reduced change, before momentum. For training on the
             pooled data with a decay of d, it is the sites' rate times d.
     """
@@ -56,6 +58,9 @@ class AdaptiveConfig(OptimizerConfig):
     `tau` is the degree of adaptivity; the second moments start at tau squared. FedAdagrad ignores `beta2`.
 
     Attributes:
+        lr: rate of the server's step.
+        beta1, beta2: decay of the moments of the changes, and of their squares.
+        tau: added to the roots of the second moments: how adaptive the step is.
         flower_compat: as Flower has them: second moments start at 0, adam's rate is corrected for the moments' bias,
             and adagrad ignores `beta1`.
     """

@@ -52,7 +52,11 @@ class MedianConfig(_BuiltIn):
 
 
 class TrimmedMeanConfig(_BuiltIn):
-    """The mean of every coordinate without the `fraction` smallest and the `fraction` largest values."""
+    """The mean of every coordinate without the `fraction` smallest and the `fraction` largest values.
+
+    Attributes:
+        fraction: share of the values that is left out at either end.
+    """
 
     name: Literal["trimmed_mean"]
     fraction: float = Field(default=0.1, ge=0, lt=0.5)
@@ -129,7 +133,11 @@ class BulyanConfig(_Measuring):
 
 
 class NormClippingConfig(_Measuring):
-    """The weighted mean of updates that are scaled down to the L2 norm `norm` (over all parameters) where longer."""
+    """The weighted mean of updates that are scaled down to the L2 norm `norm` (over all parameters) where longer.
+
+    Attributes:
+        norm: the longest L2 norm of an update.
+    """
 
     name: Literal["norm_clipping"]
     norm: float = Field(gt=0, le=1e12)
