@@ -252,6 +252,9 @@ def test_models_are_listed_downloaded_verified_and_moved(run: Run, project: Scri
     assert model.record.digest[:12] in run("model", "list", "triage").out
     assert run("model", "download", "triage", 1, "m", "--json").body["digest"] == model.record.digest
     assert "verified" in run("model", "download", "triage", 1, "m").out
+    project.answer("GET", f"{PROJECT}/models/{model.record.digest[:8]}", (200, model.view))
+    by_digest = run("model", "download", "triage", model.record.digest[:8], "n")
+    assert "n is version 1 of triage" in by_digest.out
     assert run("model", "verify", "m", "--json").body["verified"] is True
     assert "--trusted-key" in run("model", "verify", "m").out
     assert run("model", "verify", "m", "--trusted-key", "A" * 43 + "=").status == 7

@@ -234,8 +234,12 @@ class AsyncProject:
         views = await self._transport.send(Call("GET", path_of(self.name, "models"), each(ModelView, "models")))
         return [AsyncModel(self._transport, view) for view in views]
 
-    async def model(self, version: int) -> AsyncModel:
-        """A version; NOT_FOUND if there is none."""
+    async def model(self, version: int | str) -> AsyncModel:
+        """A version by its number, or by the beginning of its digest; NOT_FOUND if there is none.
+
+        Raises:
+            HanseError: INVALID_INPUT where several digests begin so; it names their versions.
+        """
         view = await self._transport.send(Call("GET", path_of(self.name, "models", version), one(ModelView)))
         return AsyncModel(self._transport, view)
 

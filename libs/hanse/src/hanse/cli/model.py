@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from hanse_schemas.http.models import ModelView
 
 app = typer.Typer(no_args_is_help=True, help="Model versions: list, download, verify, export, use, promote, roll back.")
+
+
+def _version(given: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}|[0-9a-f]{4,64}", given):
+        raise typer.BadParameter(f"{given!r} is neither a version's number nor four or more characters of its digest")
+    return given
+
+
+Version = Annotated[
+    str,
+    typer.Argument(help="Its number, or the beginning of its digest (`hanse model list`).", callback=_version),
+]
 Record = Annotated[Path | None, typer.Option(help="The signed record; default: beside the file.")]
 TrustedKey = Annotated[
     str | None, typer.Option(help="The registry's public key (base64); default: the one in the record.")
@@ -41,7 +54,7 @@ def list_models(project: str, url: Url = None, api_key: ApiKey = None, json: Jso
 
 @app.command()
 def download(
-    project: str, version: int, path: Path, url: Url = None, api_key: ApiKey = None, json: Json = False
+    project: str, version: Version, path: Path, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
     """Fetch a version; its digest and the registry's signature are verified first."""
     with hub(url, api_key) as connection:
@@ -50,7 +63,7 @@ def download(
     if json:
         emit_json({"path": str(path), "record": str(record_path(path)), "digest": model.digest})
     else:
-        print(f"{path} is version {version} of {project}, verified; its signed record is {record_path(path)}.")
+        print(f"{path} is version {model.version} of {project}, verified; its signed record is {record_path(path)}.")
 
 
 @app.command()
@@ -97,14 +110,15 @@ def predict(
 @app.command()
 def card(
     project: str,
-    version: int,
+    version: Version,
     output: Annotated[Path | None, typer.Argument(help="A Markdown file to write; none: print it.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
     """Write a version's model card: what the hub knows, and the questions that its owners must answer."""
     with hub(url, api_key) as connection:
-        text = connection.projects.get(project).model(version).card()
+        model = connection.projects.get(project).model(version)
+        text = model.card()
     if output is None:
         print(text, end="")
         return
@@ -115,13 +129,13 @@ def card(
         raise HanseError(ErrorCode.CONFLICT, f"{output}: it is there already", hint="name another file") from None
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{output}: it cannot be written: {error.strerror}") from None
-    print(f"{output} is the card of version {version} of {project}; four sections are left to fill in.")
+    print(f"{output} is the card of version {model.version} of {project}; four sections are left to fill in.")
 
 
 @app.command()
 def promote(
     project: str,
-    version: int,
+    version: Version,
     stage: Annotated[str, typer.Argument(help="candidate, staging, production or archived")],
     reason: str = "",
     url: Url = None,
@@ -129,8 +143,8 @@ def promote(
 ) -> None:
     """Move a version to a stage; it is audited."""
     with hub(url, api_key) as connection:
-        connection.projects.get(project).model(version).promote(stage, reason=reason)
-    print(f"Version {version} of {project} is in {stage}.")
+        model = connection.projects.get(project).model(version).promote(stage, reason=reason)
+    print(f"Version {model.version} of {project} is in {stage}.")
 
 
 @app.command()

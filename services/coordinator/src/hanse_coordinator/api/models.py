@@ -8,6 +8,7 @@ from datetime import timedelta
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import object_key
+from hanse_coordinator.api.versions import number, version_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion, ObjectRef, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.uploads import UploadState
@@ -41,11 +42,7 @@ async def list_models(hub: Hub, request: Request) -> ModelList:
 
 
 async def get_model(hub: Hub, request: Request) -> ModelView:
-    wanted = request.path["version"]
-    for entry in await hub.buckets.models.list(project=request.project):
-        if entry.value.version == wanted:
-            return ModelView.of(entry.value)
-    raise HanseError(ErrorCode.NOT_FOUND, f"version: there is no version {wanted} in project {request.project!r}")
+    return ModelView.of(await _named(hub, request))
 
 
 async def promote_model(hub: Hub, request: Request) -> ModelView:
@@ -73,10 +70,12 @@ async def _ask(
 ) -> RegistryReply:
     """The registry's answer. It audits what it does, in the name of the caller."""
     await hub.project(request.project)
+    wanted = request.path.get("version")
+    version = None if wanted is None else number(wanted) or (await _named(hub, request)).version
     question = RegistryRequest(
         action=action,
         project=request.project,
-        version=request.path.get("version"),
+        version=version,
         stage=stage,
         actor=request.caller.actor,
         reason=reason,
@@ -86,6 +85,12 @@ async def _ask(
     if reply.code:
         raise HanseError(ErrorCode.of(reply.code), reply.message)
     return reply
+
+
+async def _named(hub: Hub, request: Request) -> ModelVersion:
+    """The version that the path names."""
+    found = [entry.value for entry in await hub.buckets.models.list(project=request.project)]
+    return version_of(str(request.path["version"]), found, request.project)
 
 
 def _version(reply: RegistryReply) -> ModelVersion:

@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.versions import Wanted
 from hanse_coordinator.auth import Caller
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import RunId, Slug
@@ -33,7 +34,7 @@ PATH_TYPES: dict[str, TypeAdapter[Any]] = {
     "output": TypeAdapter(Slug),
     "region": TypeAdapter(Slug),
     "leaf_key": TypeAdapter(Annotated[str, Field(pattern=r"^U[A-Z2-7]{55}$")]),
-    "version": TypeAdapter(Annotated[int, Field(ge=1, le=10**9)]),
+    "version": TypeAdapter(Wanted),
 }
 
 
