@@ -247,14 +247,21 @@ async def test_control_a_task_that_is_read_as_it_comes_ends_the_whole_agent(
             await sent.narrow()
 
 
+FAILURES: dict[str, Exception] = {
+    "nobody foresaw": RuntimeError(f"'{CANARY}' is not a finite number"),
+    "of the system": FileNotFoundError(2, "No such file", f"/srv/patients/{CANARY}.csv"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("way", ["plain", "masked"])
 async def test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the_next_task_is_done(
-    two_sites: Any, way: str, monkeypatch: pytest.MonkeyPatch
+    two_sites: Any, way: str, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_sites() as hub:
         sent = Sent(hub, TaskKind.TRAIN, way)
         with monkeypatch.context() as patch:
-            patch.setattr(Contained, "work", fails_with_a_canary)
+            patch.setattr(Contained, "work", fails_with(FAILURES[failure]))
             said = await sent.any(json.dumps(TRAINED))
         assert said is not None
         assert said.outcome is Outcome.FAILED
@@ -266,18 +273,23 @@ async def test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the
         assert (await sent.honest()).outcome is Outcome.DONE
 
 
+@pytest.mark.parametrize("failure", FAILURES)
 async def test_control_where_such_an_error_is_told_in_its_own_words_the_hub_hears_what_stands_in_it(
-    two_sites: Any, monkeypatch: pytest.MonkeyPatch
+    two_sites: Any, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_work, "unforeseen", lambda _task, error: HanseError(ErrorCode.INTERNAL, str(error)))
-    monkeypatch.setattr(Contained, "work", fails_with_a_canary)
+    for told in ("unforeseen", "of_the_system"):
+        monkeypatch.setattr(task_work, told, lambda _task, error: HanseError(ErrorCode.INTERNAL, str(error)))
+    monkeypatch.setattr(Contained, "work", fails_with(FAILURES[failure]))
     async with two_sites() as hub:
         await Sent(hub, TaskKind.TRAIN, "masked").any(json.dumps(TRAINED))
         assert any(CANARY.encode() in data for _, data in hub.heard)
 
 
-async def fails_with_a_canary(*_: Any) -> WorkOutcome:
-    raise RuntimeError(f"'{CANARY}' is not a finite number")
+def fails_with(error: Exception) -> Any:
+    async def work(*_: Any) -> WorkOutcome:
+        raise error
+
+    return work
 
 
 def as_it_is(_task: Task, error: Exception) -> Any:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_fabric.messages import RingPlan, TaskKind
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_learning.pooled.layout import Counts, told_of
-from hanse_privacy.ring import tally
 from hanse_privacy.ring.plan import metric_ring
 from hanse_privacy.ring.tally import read_tally
 from hanse_schemas.schema import Column, TabularSchema
@@ -97,7 +97,7 @@ async def test_a_metric_that_all_others_keep_back_is_not_read_of_the_one_who_tel
 async def test_control_where_what_is_kept_back_is_nothing_the_sum_is_one_sites_accuracy(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally, "unreadable", lambda count: np.zeros(count, np.uint64))
+    monkeypatch.setattr(Remembered, "blinding", lambda *_: None)
     async with wards(outputs={"metrics": ["loss"]}) as hub:
         await open_the_target(hub, outputs=OutputPolicy())
         assert await accuracy_of_one(hub) == pytest.approx(rightly(), abs=1e-6)
@@ -113,7 +113,7 @@ async def test_counts_that_one_policy_alone_opens_are_not_read_of_that_site(ward
 async def test_control_where_what_is_not_counted_is_nothing_the_sum_is_one_sites_histogram(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally, "unreadable", lambda count: np.zeros(count, np.uint64))
+    monkeypatch.setattr(Remembered, "blinding", lambda *_: None)
     async with wards() as hub:
         await open_the_target(hub, asking=AskingPolicy(protocols=("moments", "score_histograms")))
         assert await deaths_of_one(hub) == sum(died for died, _ in people())

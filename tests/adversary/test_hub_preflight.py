@@ -122,6 +122,18 @@ async def test_control_without_the_limit_it_answers_all_of_them(attacked: Attack
     assert all(result.payload for result in heard)
 
 
+@pytest.mark.no_attack("an honest hub")
+async def test_a_site_says_before_a_run_that_it_would_be_asked_too_often(attacked: Attacked) -> None:
+    async with attacked(asking={"evaluations": 4}) as hub:
+        for number, (every, code) in enumerate({1: FindingCode.REFUSED, 3: FindingCode.ALLOWED}.items()):
+            question = asked(hub, "site-0", number, mode=MaskingMode.COMPENSATOR, kinds=["evaluate"])
+            config = question.config | {"rounds": 10, "evaluate": {"every": every}}
+            result = (await hub.ask(question.model_copy(update={"config": config})))["site-0"]
+            said = SiteCheck.decode(result.payload or b"").findings
+            assert said[1].code is code
+            assert said[1].rule == ("asking.evaluations" if every == 1 else "")
+
+
 FEW_RUNS = {"asking": {"runs": 2, "questions": 3}}
 
 

@@ -1,8 +1,10 @@
-"""An owner who submits many jobs to bisect one person's value, with an honest hub and masked sums of evaluations.
+"""An owner who submits many jobs, or one of many rounds, to find one person's value, with an honest hub and masked sums
+of evaluations.
 
 A linear model may say of everybody whether they are older than it likes. Its accuracy over all sites is a number of
 people, and where nobody is older, the threshold has passed the oldest of all: one person's age, to the year, after as
-many jobs as the range has bits.
+many jobs as the range has bits. Or training moves the threshold, by a first model and a learning rate that the owner
+chooses, and one job asks for as many thresholds as it has rounds.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from simulation.trainer import Trainer, write
 SITES = ["site-0", "site-1", "site-2"]
 OLDEST, RANGE, A_DAY = 97, (64, 128), 3
 LIMITED: dict[str, Any] = {"asking": {"runs": A_DAY}}
+ROUNDS, EVALUATIONS = 64, 8
+FEW_EVALUATIONS: dict[str, Any] = {"asking": {"runs": A_DAY, "evaluations": EVALUATIONS}}
 
 
 class Ages(Trainer):
@@ -76,7 +80,7 @@ async def oldest(made: League) -> tuple[int, int, str]:
 
 
 @in_virtual_time
-async def test_so_many_jobs_a_day_do_not_find_one_persons_age(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_so_many_jobs_of_one_round_a_day_do_not_find_one_persons_age(clock: VirtualClock, tmp_path: Path) -> None:
     async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
         low, high, why = await oldest(made)
         assert high - low == (RANGE[1] - RANGE[0]) >> A_DAY
@@ -84,10 +88,54 @@ async def test_so_many_jobs_a_day_do_not_find_one_persons_age(clock: VirtualCloc
 
 
 @in_virtual_time
-@pytest.mark.control("test_so_many_jobs_a_day_do_not_find_one_persons_age")
+@pytest.mark.control("test_so_many_jobs_of_one_round_a_day_do_not_find_one_persons_age")
 async def test_control_without_the_limit_a_day_is_enough(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Runs, "begin", lambda *_, **__: None)
     async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
         assert await oldest(made) == (OLDEST, OLDEST + 1, "")
+
+
+async def walked(made: League) -> tuple[float, float, str]:
+    """(above, at most) how old the oldest of all is, by one job whose threshold falls each round; and why it failed."""
+    ages = np.concatenate([Ages(made.clock, number).ages for number in range(len(SITES))])
+    begin, rate = float(RANGE[1]), 1 / (ROUNDS * ages.mean())
+    arrays = {"weight": np.array([1.0, -begin], np.float32)}
+    file = encode_tensors(layout_like(arrays), arrays)
+    digest = ref_of_bytes(file).digest
+    made.store.put(f"models/{PROJECT}/{digest}", file)
+    train = {"steps": 1, "batch_size": 16, "optimizer": {"name": "sgd", "lr": rate}}
+    await made.submit(
+        **job_of(rounds=ROUNDS, initial_model=digest, train=train, evaluate={"every": 1},
+                 participants={"minimum": 3}, secure_aggregation={"mode": "compensator"})
+    )  # fmt: skip
+    record = await made.ended()
+    high, why = begin, "" if record.state == "completed" else record.reason
+    for event in made.events("round-finished"):
+        moved = rate * (event.round or 0)
+        threshold = (begin - moved) / (1 + moved * ages.mean())
+        if event.data["metrics"]["accuracy"] > 0.5 / len(ages):
+            return threshold, high, why
+        high = threshold
+    return 0.0, high, why
+
+
+@in_virtual_time
+async def test_one_job_of_many_rounds_does_not_find_one_persons_age(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=FEW_EVALUATIONS) as made:
+        above, at_most, why = await walked(made)
+    assert above == 0
+    assert at_most == pytest.approx(RANGE[1] / (1 + EVALUATIONS / ROUNDS), rel=0.01)
+    assert "asking.evaluations" in why
+
+
+@in_virtual_time
+@pytest.mark.control("test_one_job_of_many_rounds_does_not_find_one_persons_age")
+async def test_control_with_a_limit_of_jobs_alone_one_of_many_rounds_finds_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
+        above, at_most, why = await walked(made)
+    assert not why
+    assert above < OLDEST <= at_most < above + 1.5

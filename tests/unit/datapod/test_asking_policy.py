@@ -141,6 +141,21 @@ def test_counts_of_categories_are_opened_by_policy_and_a_job_without_them_is_ans
     Policy().check_asking(preparation(rare=2), WARDS)
 
 
+@pytest.mark.parametrize(
+    ("asking", "cautious", "limits"),
+    [
+        ({}, False, (None, None, None)),
+        ({}, True, (100, 100, 1000)),
+        ({"runs": 3}, False, (3, 3, None)),
+        ({"runs": 3, "questions": 7, "evaluations": 9}, True, (3, 7, 9)),
+    ],
+)
+def test_questions_follow_runs_where_the_policy_does_not_say_how_many(asking, cautious, limits):
+    rules = AskingPolicy.model_validate(asking)
+    asked = rules.most_runs, rules.most_questions, rules.most_evaluations
+    assert tuple(most(cautious=cautious) for most in asked) == limits
+
+
 def test_the_refusal_says_what_a_job_may_ask_instead():
     with pytest.raises(HanseError) as caught:
         AskingPolicy(protocols=()).check_protocols({"moments": 3}, cautious=False)

@@ -85,26 +85,28 @@ def elements(file: bytes) -> np.ndarray:
     return np.frombuffer(file, dtype="<u8", offset=layout.data_start)
 
 
-def ring_of(arrays: Arrays, weight: int) -> dict[str, np.ndarray]:
+def ring_of(arrays: Arrays, weight: int, largest: int = PLAN.largest_weight) -> dict[str, np.ndarray]:
     """By hand: what the ring elements are before a mask is added."""
-    scale = weight / PLAN.largest_weight
+    scale = weight / largest
     return {
         name: np.rint(np.clip(a.astype("f8"), -8, 8) * scale * 2.0**30).astype("i8").astype("u8")
         for name, a in arrays.items()
     }
 
 
+@pytest.mark.parametrize("largest", [PLAN.largest_weight, 25])  # one site has 30 examples, all have 60
 async def test_three_masked_updates_less_their_masks_sum_to_the_ring_sum_of_the_plain_updates(
-    tmp_path: Path,
+    tmp_path: Path, largest: int
 ) -> None:
-    given, sites = masked_task(), [site_of(tmp_path, n) for n in range(3)]
+    given = masked_task(plan=PLAN.model_copy(update={"largest_weight": largest}))
+    sites = [site_of(tmp_path, n) for n in range(3)]
     found = [await answers(site, given) for site in sites]
     notes = [opened(given, result.seed) for result, _, _ in found]
     shape = found[0][0].seed.update
     assert shape == MaskShape(u64=65)
     total = sum(elements(update) for _, update, _ in found) - total_of(notes, shape)
     layout, _ = decode_tensors(found[0][1])
-    plain = [ring_of(site.worker.arrays, site.worker.examples) for site in sites]
+    plain = [ring_of(site.worker.arrays, site.worker.examples, largest) for site in sites]
     by_hand = np.concatenate([sum(each[entry.name] for each in plain).ravel() for entry in layout])
     assert total.tobytes() == by_hand.tobytes()
 
@@ -272,8 +274,8 @@ async def test_a_task_of_the_masking_protocol_reaches_no_worker_and_makes_no_upd
     assert site.worker.requests == []
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-async def test_an_update_with_a_value_beyond_the_ring_fails_by_a_fixed_code_and_its_files_are_removed(
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+async def test_an_update_with_a_value_that_no_sum_carries_fails_by_a_fixed_code_and_its_files_are_removed(
     tmp_path: Path, value: float
 ) -> None:
     site = site_of(tmp_path, 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.tensors.file import decode_tensors
-from hanse_fabric.tensors.words import pack_words
+from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_privacy.masks.total import tally_mask_total
 from hanse_privacy.ring.plan import metric_ring
 from hanse_privacy.ring.tally import encode_tally, read_tally, sum_tallies, tally_count
@@ -50,7 +50,7 @@ def test_the_masked_tallies_say_the_weighted_means(sites: list[tuple[int, float,
     unit = 2.0 ** -metric_ring(plan).fraction
     for name in ("loss", "accuracy"):
         known = [(w, m[name]) for w, m in zip(weights, given_metrics, strict=True) if name in m]
-        if len(known) < len(sites):  # told where all have given it
+        if len(known) < len(sites):  # a mean of some is not told
             assert name not in tally.metrics
             continue
         total = sum(w for w, _ in known)
@@ -68,26 +68,42 @@ def test_a_masked_tally_shows_nothing_of_its_numbers() -> None:
     assert b"loss" not in encode_tally(100, {"loss": 1.5}, plan, seed=None)
 
 
-def test_what_one_site_keeps_back_is_read_of_nobody_and_everything_else_is() -> None:
-    plan = plan_of(counts=3)
-    told, kept_back = {"loss": 1.5, "accuracy": 0.75}, {"loss": 2.5}
-    seeds = [os.urandom(32) for _ in range(2)]
-    tallies = [
-        encode_tally(10, told, plan, seed=seeds[0], counted=pack_words(np.arange(3, dtype=np.uint64)), spoil=True),
-        encode_tally(10, kept_back, plan, seed=seeds[1], spoil=True),
-    ]
-    masks = tally_mask_total(seeds, tally_count(plan))
-    total = sum(read_tally(each, plan) for each in tallies) - decode_tensors(masks)[1]["u64"]
-    assert [int(each) for each in total[[0, 2]]] == [20, 20]
-    assert min(int(each) for each in total[4:]) > 20
-    tally = sum_tallies(tallies, plan, [masks])
-    assert tally.metrics == {"loss": pytest.approx(2.0)}
-
-
 def test_a_site_without_metrics_counts_with_its_weight_alone() -> None:
     plan = plan_of()
     tally = sum_tallies([encode_tally(5, {}, plan, seed=None)], plan)
     assert (tally.weight, tally.metrics) == (5.0, {})
+
+
+def test_what_a_site_keeps_back_hides_what_others_give() -> None:
+    plan, metrics = plan_of(largest_weight=1, counts=4), {"loss": 1.5, "accuracy": 0.5}
+    counted = pack_words(np.array([1, 7, 3, 4], np.uint64))
+    whole = encode_tally(1, metrics, plan, seed=None, counted=counted, withheld=bytes(32))
+    assert whole == encode_tally(1, metrics, plan, seed=None, counted=counted)
+    part = encode_tally(1, {"loss": 1.5}, plan, seed=None, withheld=bytes(32))
+    assert part == encode_tally(1, {"loss": 1.5}, plan, seed=None, withheld=bytes(32))  # and so is the same sum again
+    tally = sum_tallies([whole, part], plan)
+    assert (tally.weight, tally.metrics) == (2.0, {"loss": 1.5})
+    words = unpack_words(tally.counted or "", 4, field="counted")
+    assert words[0] == 1
+    assert (words[1:] > 2**32).all()
+    other = read_tally(encode_tally(1, {}, plan, seed=None, withheld=b"\1" + bytes(31)), plan)
+    assert not (other == read_tally(part, plan))[3:5].any()
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("inf"), 2.0**21])
+def test_a_metric_beyond_its_bound_is_kept_back_where_it_is_hidden(value: float) -> None:
+    plan = plan_of()
+    tallies = [encode_tally(3, {"loss": loss}, plan, seed=None, withheld=os.urandom(32)) for loss in (1.0, value)]
+    assert sum_tallies(tallies, plan).metrics == {}
+
+
+def test_weights_beyond_the_largest_are_summed_as_long_as_all_together_are_not() -> None:
+    plan = plan_of(largest_weight=10)
+    heavy = encode_tally(25, {"loss": 2.0, "accuracy": 0.5}, plan, seed=None, withheld=bytes(32))
+    light = encode_tally(2, {"loss": 29.0, "accuracy": 0.5}, plan, seed=None, withheld=bytes(32))
+    assert sum_tallies([heavy, light, light], plan).metrics["loss"] == pytest.approx((50 + 2 * 58) / 29)
+    with pytest.raises(HanseError, match=r"secure_aggregation.largest_weight: 10"):
+        sum_tallies([heavy, heavy, light], plan)
 
 
 @pytest.mark.parametrize("refuse", [False, True])

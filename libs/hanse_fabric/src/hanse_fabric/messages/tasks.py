@@ -130,10 +130,10 @@ class HiddenFailure(StrEnum):
 
 _HIDDEN = {
     HiddenFailure.UNFIT: "the site's data do not serve this task: they are not as declared, too few by the site's "
-    "policy, more examples than secure_aggregation.largest_weight, or near answers were made on other terms, where "
+    "policy, or near answers were made on other terms, where "
     "another seed helps; the site's own log says which",
-    HiddenFailure.FAILED: "the work failed at the site, or made numbers that the sum cannot carry (not finite, or "
-    "beyond a bound that the job refuses to clip to); the site's own log says which",
+    HiddenFailure.FAILED: "the work failed at the site, or made numbers that no sum can carry (not finite); the "
+    "site's own log says which",
     HiddenFailure.UNABLE: "the site lacks the time, memory, disk or device for this; the site's own log says which",
 }
 

@@ -38,6 +38,7 @@ class Purpose(StrEnum):
 
     UPDATE = "hanse update mask"
     TALLY = "hanse tally mask"
+    WITHHELD = "hanse withheld words"
 
 
 Mask = Callable[[NDArray[Any], int], None]

@@ -34,7 +34,7 @@ def encode(
 
     Args:
         values: floats, or integers (exact where fraction is 0 and factor 1); any shape, kept.
-        factor: weight / largest weight, in [0, 1].
+        factor: weight / largest weight; above 1 the elements are as large as they are, modulo 2^bits, as with `wrap`.
         stochastic: rounds to either neighbour with the probability that makes it unbiased; None: to the nearest.
         refuse: refuse values beyond the bound instead of clipping them.
         wrap: take values beyond the bound as they are, modulo 2^bits, whatever `refuse` says: so the sum depends on the
@@ -83,9 +83,9 @@ def uniforms(seed: bytes | None = None) -> Uniforms:
 def to_integers(
     values: NDArray[Any], ring: Ring, *, factor: float, stochastic: Uniforms | None, refuse: bool
 ) -> tuple[NDArray[np.int64], int]:
-    """What `encode` makes, before it is reduced modulo anything: |result| <= bound * 2^fraction + 1."""
-    if not 0 <= factor <= 1:
-        raise invalid("factor", factor, "weight / largest weight, in 0..1")
+    """What `encode` makes, before it is reduced modulo 2^bits: |result| <= bound * 2^fraction + 1 up to factor 1."""
+    if not 0 <= factor < np.inf:
+        raise invalid("factor", factor, "weight / largest weight, from 0")
     shape, values = values.shape, np.atleast_1d(values)
     if values.dtype.kind in "biu" and ring.fraction == 0 and factor == 1:
         return _counts(values, ring, refuse, shape)
@@ -107,7 +107,8 @@ def to_integers(
         np.subtract(scaled, whole, out=scaled)
         whole += stochastic(scaled.size).reshape(scaled.shape) < scaled
         scaled = whole
-    return scaled.astype(np.int64).reshape(shape), clipped
+    integers = _modulo(scaled) if factor > 1 else scaled.astype(np.int64)
+    return integers.reshape(shape), clipped
 
 
 def _residues(values: NDArray[Any], ring: Ring) -> NDArray[np.int64]:
@@ -118,8 +119,13 @@ def _residues(values: NDArray[Any], ring: Ring) -> NDArray[np.int64]:
         scaled = np.rint(np.multiply(values, 2.0**ring.fraction, dtype=np.float64))
     if not np.isfinite(scaled).all():
         raise HanseError(ErrorCode.INVALID_INPUT, "values: some are not finite, which no sum can carry")
+    return _modulo(scaled)
+
+
+def _modulo(whole: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers modulo 2^64."""
     # Exact: the remainder of a float64 is one, and so is its difference to the modulus where it is at least half.
-    rest = np.fmod(scaled, 2.0**64)
+    rest = np.fmod(whole, 2.0**64)
     rest -= np.where(rest >= 2.0**63, 2.0**64, 0.0)
     rest += np.where(rest < -(2.0**63), 2.0**64, 0.0)
     residues: NDArray[np.int64] = rest.astype(np.int64)

@@ -75,6 +75,7 @@ def write_masked(
     adjust: Adjust | None = None,
     over: Path | None = None,
     wrap: bool = False,
+    heavy: bool = False,
 ) -> MaskedFile:
     """Write the masked update of a plain one, whole or not at all, and flush it to the disk.
 
@@ -82,19 +83,21 @@ def write_masked(
         source: the update's tensor file.
         target: the masked one's path.
         plan: the task's rings.
-        weight: of this participant, at most the plan's `largest_weight`.
+        weight: of this participant, at most the plan's `largest_weight`; above it where `heavy`.
         seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`), or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
         over: an old file that is used up and may be overwritten (see `whole_file`).
         wrap: as of `codec.encode`.
+        heavy: nobody learns from a `largest_weight` of their choice whose weight is beyond it. The sum is right where
+            all weights together are at most so many times the largest.
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
             are not finite, or beyond a bound where the plan refuses them, naming the entry; NO_SPACE.
     """
     check_plan(plan)
-    if not 0 <= weight <= plan.largest_weight:
+    if weight < 0 or (weight > plan.largest_weight and not heavy):
         raise invalid(
             "weight", weight, f"at most the largest that was announced, {plan.largest_weight}",
             hint="the job's secure_aggregation.largest_weight must cover every site's examples",

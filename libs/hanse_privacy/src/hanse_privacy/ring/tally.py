@@ -1,17 +1,14 @@
 """The tally: a participant's weight and metrics as masked 64-bit integers, of which only the sums are ever seen.
 
 Elements: the weight; then for each of the plan's metrics weight * metric (fixed point, `plan.metric_ring`) and the
-weight where that metric was given; then the plan's counts, as they are.
-
-What a site does not give (its policy keeps it back, or its data have none) is random under masks: were it zeros, the
-sum of what all others keep back would be the one site's that gives it, and no site knows what the others do. So a
-metric is told where all have given it, and nobody can read it of fewer.
+weight where that metric was given, 0 where it was not; then the plan's counts, as they are, of which the first is the
+number of sites that count. A sum tells a metric, or counts, where all sites give it. Under masks what a site does not
+give is uniform words, so that the sum is noise to everybody, and is never of the few who give it.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +24,9 @@ from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.plan import metric_ring
 
+_MOST_EXAMPLES = 1 << 32
+"""More than a site has: a sum of weights beyond it is a wrong mask, one below it too small a `largest_weight`."""
+
 
 def tally_count(plan: RingPlan) -> int:
     """Elements of a plan's tallies."""
@@ -35,63 +35,59 @@ def tally_count(plan: RingPlan) -> int:
 
 def encode_tally(
     weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None, mask: Mask | None = None,
-    counted: str = "", spoil: bool = False,
+    counted: str = "", withheld: bytes | None = None,
 ) -> bytes:  # fmt: skip
     """The tensor file of a tally.
 
     Args:
-        weight: the participant's, in 0..largest_weight.
+        weight: the participant's, in 0..largest_weight; above it where `withheld` is given, for who refuses a bound
+            tells what is beyond it (and the sum is right where all weights together are so many times the largest).
         metrics: finite numbers; those that are not in the plan stay here.
         seed: 32 bytes, of which the mask is made; None: no mask, or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
-        counted: the plan's counts as words; empty: the site counts nothing.
-        spoil: whether what is not given is random, so that no sum of it can be read; else zeros.
+        counted: the plan's counts as words; empty: the site adds nothing to them.
+        withheld: secret, 32 bytes, one for each answer: of which the words are made that hide what is not given; a
+            metric beyond its bound is not given, either. None: these are 0.
 
     Raises:
-        HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound: a
-            metric is never clipped, for nobody would know.
+        HanseError: INVALID_INPUT for a weight out of range, and without `withheld` for a metric that is not finite, or
+            beyond the bound: a metric is never clipped, for nobody would know.
     """
-    if not 0 <= weight <= plan.largest_weight:
+    if weight < 0 or (withheld is None and weight > plan.largest_weight):
         raise invalid(
             "weight", weight, f"at most the largest that was announced, {plan.largest_weight}",
             hint="the job's secure_aggregation.largest_weight must cover every site's examples",
         )  # fmt: skip
     ring = metric_ring(plan)
-    missing = unreadable if spoil else _nothing
-    parts = [_words(weight)]
+    numbers, given = [weight], [True]
     for name in plan.metrics:
         value = metrics.get(name)
-        if value is None:
-            parts.append(missing(2))
+        within = value is not None and math.isfinite(value) and abs(value) <= ring.bound
+        given += [within, within]
+        if value is None or (withheld is not None and not within):
+            numbers += [0, 0]
             continue
-        if not math.isfinite(value) or abs(value) > ring.bound:
+        if not within:
             raise invalid(
                 f"metrics.{name}", value, f"a number within +-{ring.bound:g}",
                 hint="metrics have the more room the smaller secure_aggregation.largest_weight and the number of "
                 "participants are",
             )  # fmt: skip
-        parts.append(_words(round(weight * value * 2.0**ring.fraction), weight))
+        numbers += [round(weight * value * 2.0**ring.fraction), weight]
+    elements = np.array([number % 2**64 for number in numbers], dtype="<u8")
     if plan.counts is not None:
-        parts.append(unpack_words(counted, plan.counts, field="counted") if counted else missing(plan.counts))
-    elements = np.concatenate(parts).astype("<u8")
+        counts = unpack_words(counted, plan.counts, field="counted") if counted else np.zeros(plan.counts, np.uint64)
+        elements = np.concatenate([elements, counts.astype("<u8")])
+        given += [True, *[bool(counted)] * (plan.counts - 1)]
+    if withheld is not None:
+        words = np.zeros_like(elements)
+        MaskStream(withheld, Purpose.WITHHELD).add_to(words, 0)
+        elements = np.where(given, elements, words)
     if seed is not None:
         mask = MaskStream(seed, Purpose.TALLY).add_to
     if mask is not None:
         mask(elements, 0)
     return encode_tensors(_layout("tally", plan), {"tally": elements})
-
-
-def unreadable(count: int) -> NDArray[np.uint64]:
-    """Random words (count,), which nobody knows: no sum that they are in can be read."""
-    return np.frombuffer(os.urandom(8 * count), "<u8").astype(np.uint64)
-
-
-def _nothing(count: int) -> NDArray[np.uint64]:
-    return np.zeros(count, np.uint64)
-
-
-def _words(*numbers: int) -> NDArray[np.uint64]:
-    return np.array(numbers, dtype="<i8").view("<u8")
 
 
 def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
@@ -104,15 +100,16 @@ def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
 
 
 def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes] = ()) -> Tally:
-    """What the tallies say together: of the metrics those that all have given.
+    """What the tallies say together.
 
     Args:
         tallies: every participant's file.
         masks: files with sums of masks in `u64`, which together are all.
 
     Raises:
-        HanseError: INVALID_INPUT when one is not of this plan, or there are more than it has participants; TAMPERED
-            when the sum is none that such participants can have: a mask is wrong.
+        HanseError: INVALID_INPUT when one is not of this plan, there are more than it has participants, or their
+            weights together are more than so many times the largest; TAMPERED when the sum is none that such
+            participants can have: a mask is wrong.
     """
     if not 1 <= len(tallies) <= plan.participants:
         raise invalid("tallies", len(tallies), f"1 to {plan.participants}, the number that was announced")
@@ -124,11 +121,16 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes]
     ring = metric_ring(plan)
     numbers = 1 + 2 * len(plan.metrics)
     weight, *rest = total[:numbers].view(np.int64).tolist()
-    _check(0 <= weight <= len(tallies) * plan.largest_weight)
+    _check(0 <= weight <= len(tallies) * max(plan.largest_weight, _MOST_EXAMPLES))
+    if weight > len(tallies) * plan.largest_weight:
+        raise invalid(
+            "secure_aggregation.largest_weight", plan.largest_weight,
+            "at least the sites' mean number of examples, for the sum to fit",
+        )  # fmt: skip
     metrics = {}
     for name, product, given in zip(plan.metrics, rest[::2], rest[1::2], strict=True):
-        if not weight or given != weight:
-            continue  # somebody has not given it
+        if not given or given != weight:  # some give it not, and the words are theirs
+            continue
         # One unit for each summand's rounding.
         _check(abs(product) <= given * ring.bound * 2.0**ring.fraction + len(tallies))
         metrics[name] = product * 2.0**-ring.fraction / given

@@ -70,6 +70,11 @@ def _narrow(sums: SecureAggregation) -> bool:
     return sums.bits is not None and sums.bits < 32
 
 
+def telling_refusal(job: Job, sums: SecureAggregation) -> str | None:
+    told = sums.out_of_range == "refuse" and sums.mode != "ring" and job.study is None
+    return "secure_aggregation.out_of_range: refuse" if told else None
+
+
 def robust(job: Job, _sums: SecureAggregation) -> str | None:
     name = reduction_of(job)
     return None if name == "weighted_mean" else f"strategy.reduction.name: {name}"

@@ -72,6 +72,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "secure_aggregation",
+        "out_of_range refuse",
+        "which site refuses a bound tells about its largest value, whatever the masks hide",
+        "set secure_aggregation.out_of_range: clip, with a bound that covers the updates",
+        masked(at.telling_refusal),
+    ),
+    Rule(
+        "secure_aggregation",
         "strategy.reduction other than weighted_mean",
         "such reductions look at single updates, which nobody can see",
         "use weighted_mean, or do without secure_aggregation",

@@ -68,6 +68,8 @@ class Preflight:
             try:
                 self._policy.check(work)
                 self._policy.check_asking(work, self._schema)
+                if work.kind is TaskKind.EVALUATE:
+                    self._policy.asking.check_evaluations(_evaluations(work), cautious=self._policy.masking.required)
             except HanseError as error:
                 rule = error.rule if isinstance(error, ForbiddenError) else ""
                 text = "" if cautious else str(error)[:_TEXT]
@@ -103,6 +105,14 @@ def _works(task: Task) -> list[Task]:
         work.model_copy(update={"config": work.config | {"step": "samples"}}) if work.kind is TaskKind.STUDY else work
         for work in works
     ]
+
+
+def _evaluations(task: Task) -> int:
+    """How often the run would have its model evaluated."""
+    every = (task.config.get("evaluate") or {}).get("every", 1)
+    if not isinstance(every, int) or every < 1:
+        raise invalid("task.config.evaluate.every", every, "a whole number from 1, of rounds")
+    return -(-_rounds(task) // every)
 
 
 def _rounds(task: Task) -> int:

@@ -23,7 +23,7 @@ from hanse_datapod.agent.task_config import check_config
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
-from hanse_datapod.answers.withheld import of_the_data, unforeseen
+from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
@@ -143,7 +143,7 @@ class TaskWork:
         except HanseError as error:
             reason = error
         except OSError as error:
-            reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
+            reason = of_the_system(task, error)
         # No task may end the site's work on others, whatever stands in it.
         except Exception as error:
             _log.exception("a task has failed as nobody foresaw", extra={"run": task.run, "step": task.step})
@@ -261,7 +261,8 @@ class TaskWork:
             HanseError: POLICY.
         """
         if most is not None:
-            self._runs.begin(task.run, self._clock.now().timestamp(), most, of=of)
+            asked = task.id if of == "evaluations" else task.run
+            self._runs.begin(asked, self._clock.now().timestamp(), most, of=of)
 
     def _admit(self, opened: OpenTask) -> None:
         """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
@@ -271,7 +272,10 @@ class TaskWork:
         self._policy.check_asking(task, self._link.identity.schema)
         self._questions.check(task)
         if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
-            self._count(task, self._policy.asking.most_runs(cautious=self._policy.masking.required), "runs")
+            asking, cautious = self._policy.asking, self._policy.masking.required
+            self._count(task, asking.most_runs(cautious=cautious), "runs")
+            if task.kind is TaskKind.EVALUATE:
+                self._count(task, asking.most_evaluations(cautious=cautious), "evaluations")
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",

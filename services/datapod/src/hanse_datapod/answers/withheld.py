@@ -59,6 +59,15 @@ def unforeseen(task: Task, error: Exception) -> HanseError:
     return withheld(reason) if hides(task) else reason
 
 
+def of_the_system(task: Task, error: OSError) -> HanseError:
+    """What the hub hears of a disk or a system that failed: the same words always, for its own may name files."""
+    reason = unfit(
+        "the site's disk or system failed: the site's own log has what it said",
+        f"{type(error).__name__}: {error}", code=ErrorCode.INTERNAL,
+    )  # fmt: skip
+    return withheld(reason) if hides(task) else reason
+
+
 def withheld(error: HanseError) -> HanseError:
     """One of `HiddenFailure` in place of an error; the site's log has the whole."""
     if error.code in _UNFIT:

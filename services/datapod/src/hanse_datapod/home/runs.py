@@ -1,5 +1,5 @@
-"""Which runs have asked this site since when, and which only what it says of a job: for the policy's limits of each a
-day. They are counted apart, so that no number of questions keeps a run away.
+"""Which runs have asked this site since when, which only what it says of a job, and how often models were evaluated:
+for the policy's limits of each a day. They are counted apart, so that no number of questions keeps a run away.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.limits import DAY_S
 from hanse_datapod.policy.refusal import forbidden
 
-Counted = Literal["runs", "questions"]
+Counted = Literal["runs", "questions", "evaluations"]
 """Tables, and rules of the policy's section `asking`."""
 _TABLES: dict[Counted, str] = {
     "runs": "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, first REAL NOT NULL) WITHOUT ROWID",
     "questions": "CREATE TABLE IF NOT EXISTS questions (run TEXT PRIMARY KEY, first REAL NOT NULL) WITHOUT ROWID",
+    "evaluations": "CREATE TABLE IF NOT EXISTS evaluations (task TEXT PRIMARY KEY, first REAL NOT NULL) WITHOUT ROWID",
 }
 _STATEMENTS: dict[Counted, tuple[str, str, str, str]] = {
     "runs": (
@@ -28,8 +29,15 @@ _STATEMENTS: dict[Counted, tuple[str, str, str, str]] = {
         "SELECT 1 FROM questions WHERE run = ?", "DELETE FROM questions WHERE first < ?",
         "SELECT count(*) FROM questions WHERE first >= ?", "INSERT INTO questions VALUES (?, ?)",
     ),
+    "evaluations": (
+        "SELECT 1 FROM evaluations WHERE task = ?", "DELETE FROM evaluations WHERE first < ?",
+        "SELECT count(*) FROM evaluations WHERE first >= ?", "INSERT INTO evaluations VALUES (?, ?)",
+    ),
 }  # fmt: skip
-_ONE_MORE: dict[Counted, str] = {"runs": "one more run within a day", "questions": "one more question within a day"}
+_ONE_MORE: dict[Counted, str] = {
+    "runs": "one more run within a day", "questions": "one more question within a day",
+    "evaluations": "one more evaluation within a day",
+}  # fmt: skip
 
 
 class Runs:
@@ -38,10 +46,11 @@ class Runs:
     def __init__(self, home: Path) -> None:
         self._database = Database(home / FILE, ";".join(_TABLES.values()))
 
-    def begin(self, run: str, now: float, most: int, *, of: Counted = "runs") -> None:
-        """Note that a run asks something of this site.
+    def begin(self, asked: str, now: float, most: int, *, of: Counted = "runs") -> None:
+        """Note that something is asked of this site.
 
         Args:
+            asked: by which run; of evaluations, by which task.
             now: Unix time.
             most: so many may begin a day.
             of: what it is counted among.
@@ -52,7 +61,7 @@ class Runs:
 
         def do(database: sqlite3.Connection) -> None:
             known, old, of_the_day, add = _STATEMENTS[of]
-            if one(database, known, run) is not None:
+            if one(database, known, asked) is not None:
                 return
             database.execute(old, (now - 40 * DAY_S,))
             if one(database, of_the_day, now - DAY_S)[0] >= most:
@@ -60,6 +69,6 @@ class Runs:
                     f"asking.{of}", _ONE_MORE[of], str(most),
                     hint="wait until tomorrow, or have the site's administrator allow more",
                 )  # fmt: skip
-            database.execute(add, (run, now))
+            database.execute(add, (asked, now))
 
         self._database.do(do)

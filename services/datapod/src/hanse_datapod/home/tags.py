@@ -11,6 +11,8 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.work_cuts import SKETCHES
@@ -19,7 +21,7 @@ from hanse_privacy.works.near import NUMBERS, Sketch, nearest, sketch
 
 KEPT = 1000
 TAG_BYTES = 16
-_SECRET, _FIXED = "secret", "fixed"
+_SECRET, _FIXED, _BLINDING = "secret", "fixed", "blinding"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
@@ -54,6 +56,11 @@ class Tags:
     def fixed(self) -> bytes:
         """The one tag of all answers whose members are fixed."""
         return self._kept(_FIXED, TAG_BYTES)
+
+    def derived(self, purpose: bytes) -> bytes:
+        """32 bytes that this home's secret makes for one purpose."""
+        info = b"hanse withheld words 1\n" + purpose
+        return HKDFExpand(SHA256(), 32, info=info).derive(self._kept(_BLINDING, 32))
 
     def renew(self) -> None:
         """From now on, answers whose members are fixed may have others than before."""

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.answers.plain import note_to_owner, reference_to, require_update_alone
 from hanse_datapod.answers.withheld import of_the_data, seconds_told
@@ -24,7 +24,7 @@ from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
-from hanse_datapod.masking.remembered import Remembered, Tag
+from hanse_datapod.masking.remembered import Remembered, Tag, hides
 from hanse_datapod.masking.sealed_seed import seal_seeds, seeds_for
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from hanse_privacy.pairwise.streams import Masks
     from hanse_privacy.ring.files import Adjust, MaskedFile
 
+_WHOLE = frozenset({TaskKind.STUDY, TaskKind.PREPARE})
+"""Kinds of tasks whose numbers are counts and limbs, which no announced bound cuts."""
 _log = logging.getLogger(__name__)
 
 
@@ -82,9 +84,11 @@ def masked_answer(
     counted, kept = policy.counted(task, outcome)
     with of_the_data(task):
         policy.check_examples(outcome.examples)
-        weight = _weight(masking, outcome.examples)
-        _check_finite(metrics)
-
+        weight = _weight(task, masking, outcome.examples)
+        if _hidden(task):
+            _say_what_is_beyond(task, masking, metrics)
+        else:
+            _check_finite(metrics)
         tag = remembered.tag(task, outcome.update)
     noise = noise or SiteNoise(link, policy)
     asked = asked_of(task, noise=noise.agreed(task, masking))
@@ -95,8 +99,9 @@ def masked_answer(
     drawn = noise.for_answer(task, masking, outcome.update)
     with of_the_data(task):
         written, tally = _write(
-            task, masking, replace(outcome, counted=counted), output, weight, metrics,
-            _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust, spoil=asked is not None,
+            task, masking, replace(outcome, counted=counted, metrics=metrics), output, weight,
+            _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust,
+            withheld=remembered.blinding(task) if _hidden(task) else None,
         )  # fmt: skip
     shape, ref, data = None, None, None
     if written is not None:
@@ -117,35 +122,31 @@ def masked_answer(
 
 
 def _write(
-    task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
-    masks: Masks | None, adjust: Adjust | None, *, spoil: bool,
+    task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, masks: Masks | None,
+    adjust: Adjust | None, *, withheld: bytes | None,
 ) -> tuple[MaskedFile | None, bytes]:  # fmt: skip
-    """Write the masked file and remove the plain one: (what was written, the tally's bytes).
-
-    Args:
-        spoil: what is not told is random; a hub of release 0.1.0 expects zeros.
-    """
+    """Write the masked file and remove the plain one: (what was written, the tally's bytes)."""
     from hanse_privacy.ring.files import write_masked
     from hanse_privacy.ring.tally import encode_tally
 
-    plan = masking.ring if task.privacy is None else _never_refusing(masking.ring)
+    # Under masks no bound is refused: whoever chooses it would bisect one site's largest value by who refuses.
+    plan = masking.ring if task.privacy is None and withheld is None else _never_refusing(masking.ring)
     written = None
     try:
         tally = encode_tally(
-            weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally,
-            counted=outcome.counted, spoil=spoil and masks is not None,
+            weight, outcome.metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally,
+            counted=outcome.counted, withheld=withheld,
         )  # fmt: skip
         if outcome.update is not None:
             written = write_masked(
                 outcome.update, output, plan, weight=weight, seed=None, adjust=adjust,
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
-                wrap=task.kind is TaskKind.STUDY,
+                wrap=task.kind in _WHOLE, heavy=withheld is not None,
             )  # fmt: skip
             outcome.update.unlink()
             if written.clipped:
                 _log.warning(
-                    "values beyond the job's bound were clipped",
-                    extra={"run": task.run, "step": task.step, "clipped": written.clipped},
+                    "values beyond the job's bound were clipped", extra=_of(task) | {"clipped": written.clipped}
                 )
     except HanseError as error:
         if error.code is not ErrorCode.INVALID_INPUT:
@@ -163,21 +164,46 @@ def _masks(seeds: Sequence[bytes], asked: Asked | None) -> Masks | None:
 
 
 def _never_refusing(plan: RingPlan) -> RingPlan:
-    """The plan of a private answer, which must not fail on the data. Clipping each number is a projection, so it makes
-    no two clipped updates more different."""
+    """The plan of an answer that must not fail on the data. Clipping each number is a projection, so it makes no two
+    clipped updates more different."""
     return plan.model_copy(update={"refuse_out_of_range": False})
 
 
-def _weight(masking: Masking, examples: int) -> int:
+def _weight(task: Task, masking: Masking, examples: int) -> int:
+    """Of a masked answer the examples, whatever the largest weight is, for a refusal would tell; of one with noise no
+    more than that, for the noise is made for no larger."""
     largest = masking.ring.largest_weight
     if largest == 1:
         return 1
-    if examples > largest:
+    if task.privacy is not None:
+        if examples > largest:
+            _log.warning("examples beyond the job's largest_weight weigh nothing", extra=_of(task))
+        return min(examples, largest)
+    if examples > largest and not _hidden(task):
         raise refused(
             f"this site has more examples than the largest weight, {largest}",
             hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",
         )
     return examples
+
+
+def _say_what_is_beyond(task: Task, masking: Masking, metrics: Mapping[str, float]) -> None:
+    """In the site's log alone."""
+    from hanse_privacy.ring.plan import metric_ring
+
+    bound = metric_ring(masking.ring).bound
+    beyond = [name for name in masking.ring.metrics if name in metrics and not abs(metrics[name]) <= bound]
+    if beyond:
+        _log.warning("metrics that no masked sum carries are kept back", extra=_of(task) | {"metrics": beyond})
+
+
+def _hidden(task: Task) -> bool:
+    """Whether a sum tells nothing of what few give, and no bound is refused: a hub of release 0.1.0 expects zeros."""
+    return hides(task) and task.bound is not None
+
+
+def _of(task: Task) -> dict[str, Any]:
+    return {"run": task.run, "step": task.step}
 
 
 def _check_finite(metrics: dict[str, float]) -> None:

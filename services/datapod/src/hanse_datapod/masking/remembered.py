@@ -94,6 +94,13 @@ class Remembered:
                 rules.check_similar(self._works.similar(near, self._clock.now().timestamp() - DAY_S))
         return Tag(near if fixed is None else fixed, near)
 
+    def blinding(self, task: Task) -> bytes:
+        """What hides the numbers that the site does not give to the sum: 32 bytes, of this request and site alone, and
+        always the same."""
+        from hanse_datapod.home.tags import Tags
+
+        return Tags(self._folder).derived(request_digest(task) + task.participant.encode())
+
     def check_people(self, task: Task, data: DataState, tag: Tag) -> None:
         """Whether an answer made of these data may leave.
 

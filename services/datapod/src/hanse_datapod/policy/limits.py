@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hanse_datapod.worker.port import DataState
 
 DAY_S = 86_400.0
-RUNS, QUESTIONS, FEW = 100, 100, 10
+RUNS, EVALUATIONS, FEW = 100, 1000, 10
 """Defaults of a policy that requires masking."""
 
 
@@ -31,7 +31,9 @@ class AskingPolicy(Frozen):
     Attributes:
         runs: so many a day; None: 100 where masking is required, else any number.
         questions: before a run, what the site says of its job, which are not counted among `runs`: so many a day; None:
-            100 where masking is required, else any number.
+            as many as runs.
+        evaluations: of models on the site's test examples, each of which is a question, whichever run asks: so many a
+            day; None: 1000 where masking is required, else any number.
         columns: of tables: what the project's schema names must be among these; None: anything.
         phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
             The .fam file's own phenotype is `FAM`.
@@ -46,6 +48,7 @@ class AskingPolicy(Frozen):
 
     runs: int | None = Field(default=None, ge=1)
     questions: int | None = Field(default=None, ge=1)
+    evaluations: int | None = Field(default=None, ge=1)
     columns: tuple[str, ...] | None = None
     phenotypes: tuple[str, ...] | None = None
     covariates: tuple[str, ...] | None = None
@@ -86,7 +89,25 @@ class AskingPolicy(Frozen):
 
     def most_questions(self, *, cautious: bool) -> int | None:
         """So many questions before a run a day; None: any number."""
-        return self.questions if self.questions is not None or not cautious else QUESTIONS
+        return self.questions if self.questions is not None else self.most_runs(cautious=cautious)
+
+    def most_evaluations(self, *, cautious: bool) -> int | None:
+        """So many evaluations a day; None: any number."""
+        return self.evaluations if self.evaluations is not None or not cautious else EVALUATIONS
+
+    def check_evaluations(self, asked: int, *, cautious: bool) -> None:
+        """Whether a run may have so many evaluations, if it asks for all of them within a day.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        most = self.most_evaluations(cautious=cautious)
+        if most is not None and asked > most:
+            raise forbidden(
+                "asking.evaluations", f"{asked} evaluations", f"{most} a day",
+                hint="evaluate: {every: N} evaluates the model after every Nth round, or the site's administrator "
+                "allows more",
+            )  # fmt: skip
 
     def few(self, *, cautious: bool) -> int:
         """By how few people two studies must not differ."""
