@@ -48,6 +48,8 @@ def test_a_site_names_the_columns_that_it_may_be_asked_of():
     refused(asking.check_study, study("WEIGHT", ("AGE",)), DECLARED, cautious=False)
     table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "outcome"})
     assert "asking.columns: postcode" in refused(asking.check_schema, table)
+    weighted = TabularSchema.model_validate({"features": [{"name": "age"}], "target": "outcome", "weight": "income"})
+    assert "asking.columns: income" in refused(asking.check_schema, weighted)
     asking.check_schema(OpenSchema())
 
 

@@ -10,6 +10,7 @@ from PIL import Image
 from hanse_datapod.data.load import fingerprint, read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.works.people import changed, sketch
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 
 TABLE = TabularSchema(
@@ -141,6 +142,20 @@ def test_weights_that_are_missing_negative_or_huge_are_refused_with_column_and_l
             reads(settings, WEIGHTED)
         assert re.search(message, caught.value.whole), caught.value.whole
         assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
+
+
+def test_what_a_row_counts_is_known_of_its_person(tmp_path):
+    """A work is not done again where one person's weight alone has changed."""
+    states = []
+    for weight in (1, 0):
+        rows = "".join(f"{40 + at},{at},{at % 2},{weight if at == 7 else 1}\n" for at in range(20))
+        tables = read_site_tables(
+            DataSettings(train=csv(tmp_path, "age,beds,ill,counts\n" + rows), test_fraction=0), WEIGHTED
+        )
+        states.append((tables.fingerprint(), sketch(tables.train.people())))
+    (before, known), (after, then) = states
+    assert before != after
+    assert changed(known, then) == 1
 
 
 @pytest.mark.parametrize("weight", ["age", "ill", "patient"])

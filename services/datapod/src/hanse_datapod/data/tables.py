@@ -63,6 +63,8 @@ class Table:
     def known(self) -> Iterable[bytes]:
         """The rows, each by all that is known of it."""
         columns = [cells.tolist() for _, cells in sorted(self.columns.items())]
+        if self.examples.weights is not None:
+            columns.append(self.examples.weights.tolist())
         for *row, y in zip(*columns, self.examples.y.tolist(), strict=True):
             yield repr((row, y)).encode()
 

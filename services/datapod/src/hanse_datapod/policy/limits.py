@@ -121,7 +121,8 @@ class AskingPolicy(Frozen):
         """
         if self.columns is None or not isinstance(schema, TabularSchema):
             return
-        strangers = {*(column.name for column in schema.features), schema.target} - set(self.columns)
+        weight = () if schema.weight is None else (schema.weight,)  # which training depends on; a unit only groups
+        strangers = {*(column.name for column in schema.features), schema.target, *weight} - set(self.columns)
         if strangers:
             raise forbidden("asking.columns", ", ".join(sorted(strangers)), self.columns or "none")
 

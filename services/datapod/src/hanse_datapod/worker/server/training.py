@@ -187,4 +187,5 @@ class RemoteSums:
 
 
 def _people(part: Examples) -> Iterable[bytes]:
-    return people_of(rows(part.x, part.y), None if part.whose is None else part.whose.tolist())
+    known = (part.x, part.y) if part.weights is None else (part.x, part.y, part.weights)
+    return people_of(rows(*known), None if part.whose is None else part.whose.tolist())
