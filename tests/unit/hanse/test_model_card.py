@@ -104,6 +104,7 @@ def test_a_card_tells_data_metrics_privacy_and_the_whole_job(hub: ScriptedHub) -
             ),
             "which the model tells (classification, 2 classes: no, \\*).",
         ),
+        (TABLE.model_copy(update={"weight": "w|"}), r"counts a row as much as its column w\| says."),
     ],
 )
 def test_a_card_of_other_data_and_of_a_run_that_is_gone(hub: ScriptedHub, schema: DataSchema, words: str) -> None:

@@ -58,6 +58,13 @@ def test_a_file_of_semicolons_and_a_parquet_file_give_the_same(tmp_path: Path) -
     assert values_of(tmp_path / "de.csv") == values_of(tmp_path / "ward.parquet") == expected
 
 
+def test_beside_decimal_commas_texts_keep_their_commas_and_numbers_are_none_of_them(tmp_path: Path) -> None:
+    """They were read as numbers are: the administrator of such a file was shown `burns. hot`."""
+    frame = pd.read_csv(table(tmp_path)).assign(crp=[f"{at},5" for at in range(36)])
+    frame.to_csv(tmp_path / "de.csv", index=False, sep=";")
+    assert values_of(tmp_path / "de.csv") == values_of(table(tmp_path))
+
+
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match="there is no such file"):
         values_of(tmp_path / "absent.csv")

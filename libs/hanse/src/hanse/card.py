@@ -82,6 +82,8 @@ def _data(version: ModelVersion | ModelView) -> str:
         ]
         more = [("...", f"{len(columns) - len(rows)} more", "", "")] if len(columns) > len(rows) else []
         told = f"Rows with the column {cell(schema['target'])}, which the model tells ({_task(schema)})."
+        if weight := schema.get("weight"):
+            told += f" A job with `train.sample_weights` counts a row as much as its column {cell(weight)} says."
         return "## Data\n\n" + told + "\n\n" + table(("column", "kind", "unit", "values"), rows + more)
     if kind == "array":
         return f"## Data\n\nArrays of shape {list(schema['shape'])} ({_task(schema)})."

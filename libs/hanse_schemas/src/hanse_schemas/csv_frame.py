@@ -36,8 +36,19 @@ def read_frame(
         # Anew, for a point between thousands was taken for a decimal point.
         frame = _read(path, between, encoding, str)
         for name in numbers:
-            frame[name] = frame[name].map(with_point, na_action="ignore")
+            pointed = frame[name].map(with_point, na_action="ignore")
+            frame[name] = _as_most(frame[name], pointed) if told.numbers is None else pointed
     return frame
+
+
+def _as_most(texts: pd.Series, pointed: pd.Series) -> pd.Series:
+    """A column that no schema declares: of numbers where most of its cells are, else the texts that it has."""
+    import pandas as pd
+
+    read, there = pd.to_numeric(pointed, errors="coerce").notna(), pointed.notna()
+    if 2 * read.sum() <= there.sum():
+        return texts
+    return pd.to_numeric(pointed) if read.eq(there).all() else pointed
 
 
 def _read(path: Path, separator: str, encoding: Encoding, types: Any) -> pd.DataFrame:
