@@ -19,10 +19,12 @@ from hanse_datapod.data.load import read_site_tables
 from hanse_datapod.data.settings import TableOptions, Tolerance
 from hanse_datapod.masking import remembered as remembered_works
 from hanse_datapod.masking import sealed_seed as sealed
+from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import ExchangeJob, Presence, Task, TaskKind
 from hanse_fabric.subjects import JOB, PRESENCE, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning import binding
+from hanse_privacy.ledger import NAME as LEDGER
 from hanse_schemas.preparation import Preparation, PreparedNumber
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.masking import protocols
@@ -239,22 +241,52 @@ async def test_where_counts_of_categories_are_closed_a_job_that_asks_for_none_is
     assert (record.state, record.reason) == ("completed", "")
 
 
+DECLARED: dict[str, Any] = {
+    "numbers": {"scale": "none", "missing": "constant", "indicator": False}, "categories": {"missing": "own"},
+    "columns": [{"name": "age", "scale": "minmax"}, {"name": "smoker", "missing": "constant", "indicator": False}],
+}  # fmt: skip
+"""What needs no sums."""
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
+def test_a_private_run_is_prepared_as_in_memory_and_charged_once_though_the_coordinator_is_killed(
+    wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    privacy = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "noise_multiplier": 4.0}
+    asked = {"prepare": DECLARED, "privacy": privacy | {"metrics": {"epsilon": 0.5, "bounds": {"loss": 4.0}}}}
+    charges = {(f"r{number}-{step}") for number in (1, 2) for step in ("train", "evaluate")}
+
+    def told(made: League, record: RunRecord) -> object:
+        assert not [task for task in made.published(TASK, Task) if task.kind is TaskKind.PREPARE]
+        for site in WARDS:
+            ledger = [entry["work"] for entry in read_chain(made.folder / site, LEDGER) if entry["what"] == "charge"]
+            assert len(ledger) == len(set(ledger))
+            assert {work.split("/")[0] for work in ledger} == charges
+        return preparation(made).digest
+
+    with threadpool_limits(1):
+        memory = conduct(ward_job(prepare=DECLARED), wards.in_memory(tmp_path / "memory"), schema=SCHEMA).job.prepare
+        killed = outcomes_when_killed(
+            tmp_path, WARDS, body(mode=mode, **asked), every=97, told=told,
+            rules={"privacy": {"required": True}}, **there,
+        )  # fmt: skip
+    assert isinstance(memory, Prepare)
+    assert memory.fitted is not None
+    assert len(killed) > 1
+    assert set(killed) == {memory.fitted.digest}
+
+
 @in_virtual_time
 async def test_where_every_protocol_is_closed_what_the_schema_declares_is_enough(
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path
 ) -> None:
-    declared = {
-        "numbers": {"scale": "none", "missing": "constant", "indicator": False}, "categories": {"missing": "own"},
-        "columns": [{"name": "age", "scale": "minmax"},
-                    {"name": "smoker", "missing": "constant", "indicator": False}],
-    }  # fmt: skip
     rules = {"asking": {"protocols": []}}
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path, *WARDS, rules=rules, **there) as made:
             record = await ended(made, body())
             assert record.state == "failed"
             assert "asking.protocols: moments (rows, missing cells, mean and variance) is asked" in record.reason
-            await made.submit("run000000002", **body(prepare=declared))
+            await made.submit("run000000002", **body(prepare=DECLARED))
             record = await made.ended("run000000002")
     assert (record.state, record.reason) == ("completed", "")
 
