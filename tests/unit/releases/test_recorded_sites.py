@@ -157,7 +157,7 @@ def test_a_session_under_way_reveals_what_it_revealed_then(home: Path) -> None:
 
 @every_home
 def test_the_status_command_understands_the_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--home", str(home)]) == 0
+    assert main(["status", "--home", str(home), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["participant"] == "north"
     assert told["tasks_finished"] > 0

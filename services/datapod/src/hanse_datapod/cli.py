@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
@@ -96,8 +95,10 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
     closing.set_defaults(run=_sandbox)
 
-    telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
+    telling = commands.add_parser("status", help="who this site is, what it does and has done, and by which rules")
     telling.add_argument("--home", type=Path, required=True)
+    telling.add_argument("--policy", type=Path, help="the site's policy file; without: the default policy")
+    telling.add_argument("--json", action="store_true", help="print one JSON object")
     telling.set_defaults(run=_status)
 
     if rehearsals:
@@ -248,22 +249,8 @@ def _sandbox(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.journal import FILE, TaskJournal
-    from hanse_datapod.home.outbox import LOG, verify_log
-    from hanse_site import load_identity
+    from hanse_datapod.home.status import lines, status
+    from hanse_datapod.policy.site_policy import load_policy
 
-    identity = load_identity(given.home)
-    if identity is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{given.home}: this site has not joined a project", hint="see: join")
-    body: dict[str, Any] = {
-        "hub": identity.record.hub,
-        "project": identity.project,
-        "participant": identity.participant,
-        "joined_at": identity.record.joined_at.isoformat(),
-    }
-    if (given.home / FILE).exists():
-        begun, finished = TaskJournal.counts(given.home)
-        body |= {"tasks_begun": begun, "tasks_finished": finished}
-    if (given.home / LOG).exists():
-        body["outbox_entries"] = verify_log(given.home).entries
-    print(json.dumps(body, indent=2))
+    told = status(given.home, load_policy(given.policy))
+    print(json.dumps(told, indent=2) if given.json else "\n".join(lines(told)))

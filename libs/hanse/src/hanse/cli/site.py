@@ -60,6 +60,12 @@ def run(context: typer.Context) -> None:
     _datapod("run", context.args)
 
 
+@app.command(context_settings=AS_GIVEN)
+def status(context: typer.Context) -> None:
+    """Show what this site does and has done, its rules, its budget and what has left."""
+    _datapod("status", context.args)
+
+
 @app.command("verify-log", context_settings=AS_GIVEN)
 def verify_log(context: typer.Context) -> None:
     """Verify the log of all that left this site."""

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,14 +149,9 @@ class TaskJournal:
     @staticmethod
     def counts(home: Path) -> tuple[int, int]:
         """(tasks begun, tasks finished) that the journal of `home` holds, without opening it for writing."""
-        begun, finished = 0, set()
-        with (home / FILE).open("rb") as file:
-            for body in map(_parse, file):
-                if body is not None and body["kind"] == "finished":
-                    finished.add(body["task"])
-                elif body is not None:
-                    begun += 1
-        return begun, len(finished)
+        found = list(notes(home))
+        finished = {body["task"] for body in found if body["kind"] == "finished"}
+        return sum(body["kind"] != "finished" for body in found), len(finished)
 
     def close(self) -> None:
         os.close(self._file)
@@ -206,6 +201,13 @@ def _bytes(text: str | None) -> bytes | None:
 def _line(body: dict[str, Any]) -> bytes:
     text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(text).hexdigest()[:16].encode() + b" " + text + b"\n"
+
+
+def notes(home: Path) -> Iterator[dict[str, Any]]:
+    """What the journal of `home` holds, oldest first, without opening it for writing: notes of the kinds `begun` and
+    `finished`. What a crash has torn is left out."""
+    with (home / FILE).open("rb") as file:
+        yield from (body for body in map(_parse, file) if body is not None)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
