@@ -14,8 +14,10 @@ import pytest
 from directory_transfer import DirectoryTransfer
 from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.clock import SystemClock
 from hanse_fabric.messages import (
     HiddenFailure,
     MaskingMode,
@@ -370,3 +372,16 @@ async def test_losses_are_not_told_while_the_work_goes_on(tmp_path: Path, given:
     [(result, _)] = await site.results(1)
     await site.stop()
     assert (told.fraction, told.text, result.outcome) == (0.5, text, Outcome.DONE)
+
+
+def test_what_hides_kept_back_numbers_is_of_one_site_and_request_and_the_same_after_a_restart(tmp_path: Path) -> None:
+    def made(given: Task, home: str = "home") -> bytes:
+        return Remembered(tmp_path / home, policy(), SystemClock()).blinding(given)
+
+    asked = masked_task()
+    assert made(asked) == made(asked)
+    others = [
+        made(masked_task("r2-train", session="r2-train")), made(asked.model_copy(update={"participant": "other"})),
+        made(asked, "another home"),
+    ]  # fmt: skip
+    assert len({made(asked), *others}) == 4
