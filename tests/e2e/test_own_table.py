@@ -16,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hanse
 from hanse.embedded.deployment import Deployment, SiteFiles
@@ -28,10 +28,13 @@ SHARES = {"north": 0.5, "south": 0.3, "west": 0.2}
 @pytest.mark.timeout(240)
 async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -> None:
     pool = load_breast_cancer(as_frame=True).frame
-    names = [name for name in pool.columns if name != "target"]
+    numbers = [name for name in pool.columns if name != "target"]
+    names = [*numbers, "ward"]
     pool = pool.sample(frac=1.0, random_state=1).reset_index(drop=True)
     pool.loc[pool.index % 7 == 3, "mean texture"] = np.nan
     pool["worst area"] = pool["worst area"].mask(pool.index < 360)  # no cell of it at the first hospital
+    pool["ward"] = np.where((pool.index % 3 == 1) & (pool.index < 360), "night", "day")  # nights of the first alone
+    pool.loc[pool.index % 11 == 5, "ward"] = None
     held_out, rest = pool[:150], pool[150:]
     files, tests, start = {}, [], 0
     for site, share in SHARES.items():
@@ -46,7 +49,8 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
             else:
                 written.to_csv(path, index=False)
         start = stop
-    schema = {"kind": "tabular", "features": [{"name": name} for name in names], "target": "target"}
+    ward = {"name": "ward", "kind": "category", "values": ["day", "night"]}
+    schema = {"kind": "tabular", "features": [*({"name": name} for name in numbers), ward], "target": "target"}
     schema |= {"labels": [{"name": "malignant", "cells": ["0"]}, {"name": "benign", "cells": ["1"]}]}
     job = {
         "rounds": 6, "model": {"name": "logistic"}, "participants": {"minimum": 3},
@@ -55,6 +59,14 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
         "stop": {"metric": "auroc"}, "keep": "best", "secure_aggregation": {"mode": "compensator"},
     }  # fmt: skip
     async with Deployment(tmp_path / "hub", "tumours", files, schema, nursery=True) as deployment:
+        found: dict[str, list[str]] = {}
+        for _ in range(120):
+            before = await asyncio.to_thread(deployment.project.check, job, sites=True)
+            found = {site["participant"]: [said["code"] for said in site["findings"][:2]] for site in before["sites"]}
+            if len(found) == len(SHARES):
+                break
+            await asyncio.sleep(0.5)  # until all are there
+        assert found == {site: ["fits", "allowed"] for site in SHARES}
         run = await asyncio.to_thread(deployment.project.run, job)
         await asyncio.to_thread(run.wait)
         assert run.state == "completed", run.view.reason
@@ -80,16 +92,20 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
     shares = model.predict_proba(held_out[["target", *reversed(names)]])
     np.testing.assert_array_equal(from_hub, shares)
     x = model.seen(held_out)
-    assert model.features == tuple(
-        name for column in names for name in (column, f"{column}:missing") if name in names or column in MISSING
-    )
+    numeric = [
+        name for column in numbers for name in (column, f"{column}:missing") if name in names or column in MISSING
+    ]
+    assert model.features == (*numeric, "ward=day", "ward=night", "ward:missing")
     with torch.no_grad():
         np.testing.assert_allclose(torch.softmax(model.module(torch.from_numpy(x)).double(), 1).numpy(), shares)
     session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "tumours.onnx"), providers=["CPUExecutionProvider"])
-    raw = {name: held_out[name].to_numpy(np.float64) for name in names}  # with missing cells: the graph fills them
+    raw = {name: held_out[name].to_numpy(np.float64) for name in numbers}  # with missing cells: the graph fills them
+    raw["ward"] = held_out["ward"].fillna("").to_numpy(object)
     np.testing.assert_allclose(session.run(None, raw)[0], shares, atol=1e-6)
-    scaled = ColumnTransformer([("scaled", StandardScaler(), list(range(len(names))))], remainder="passthrough")
-    pooled = make_pipeline(SimpleImputer(add_indicator=True), scaled, LogisticRegression())
+    scaled = ColumnTransformer([("scaled", StandardScaler(), list(range(len(numbers))))], remainder="passthrough")
+    filled = make_pipeline(SimpleImputer(add_indicator=True), scaled)
+    prepared = ColumnTransformer([("numbers", filled, numbers), ("ward", OneHotEncoder(), ["ward"])])
+    pooled = make_pipeline(prepared, LogisticRegression())
     pooled.fit(rest[names], rest["target"])
     expected = roc_auc_score(held_out["target"], pooled.predict_proba(held_out[names])[:, 1])
     assert abs(roc_auc_score(held_out["target"], model.to_sklearn().predict_proba(held_out)[:, 1]) - expected) < 0.005
