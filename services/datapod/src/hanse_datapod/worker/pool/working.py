@@ -120,8 +120,9 @@ class PoolWorker:
             answer = work.result()
         except HanseError as error:
             answer = error_frame(error)
-        except OSError as error:
-            answer = _error(ErrorCode.INTERNAL, f"the pool's disk or system failed: {error}", "see the pool's log")
+        except OSError:  # whose words may name files, and the answer may leave the site
+            _log.exception("the disk or the system failed", extra={"request": request})
+            answer = _error(ErrorCode.INTERNAL, "the pool's disk or system failed", "see the pool's log")
         except asyncio.CancelledError:
             answer = _error(ErrorCode.UNAVAILABLE, f"worker {self.name} was told to stop", "another one takes the task")
             _put(folder, answer)
