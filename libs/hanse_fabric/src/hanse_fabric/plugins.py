@@ -42,20 +42,16 @@ class Plugin:
     """What one package offers under one name.
 
     Attributes:
+        distribution: the package and its version.
         built_in: whether it is Hanse's own.
     """
 
     group: str
     name: str
     entry: EntryPoint
+    distribution: str
     built_in: bool
     _digest: list[str] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def distribution(self) -> str:
-        """The package and its version."""
-        dist = self.entry.dist
-        return f"{dist.name} {dist.version}" if dist else self.entry.module
 
     @property
     def title(self) -> str:
@@ -180,9 +176,11 @@ def built_in(group: str) -> tuple[Plugin, ...]:
 def _found(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Plugin, ...]]:  # noqa: ARG001 - part of the key
     found: dict[str, tuple[Plugin, ...]] = {}
     for entry in entry_points(group=group):
-        # Kept, because a distribution reads its file each time that it is asked for its name.
-        built_in = entry.dist is not None and entry.dist.name in _OURS
-        found[entry.name] = (*found.get(entry.name, ()), Plugin(group, entry.name, entry, built_in))
+        # Kept, because a distribution reads its file each time that it is asked for its name, and that may be gone.
+        dist = entry.dist
+        package, built_in = (entry.module, False) if dist is None else (dist.name, dist.name in _OURS)
+        told = package if dist is None else f"{package} {dist.version}"
+        found[entry.name] = (*found.get(entry.name, ()), Plugin(group, entry.name, entry, told, built_in))
     return found
 
 
