@@ -27,6 +27,7 @@ from hanse_genomics.verbs import Asked
 from hanse_learning import binding
 from hanse_learning.preparation.plan import counted, rings
 from hanse_learning.preparation.scales import SUM_FRACTION
+from hanse_privacy.ring import files as ring_files
 from hanse_privacy.ring import limbs
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import Column, TabularSchema
@@ -142,6 +143,12 @@ async def test_a_preparations_sums_are_not_cut_to_limits_of_the_hubs_choice(ward
 async def test_control_where_a_site_takes_any_rings_two_sums_tell_the_largest_sites_rows(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    encode = ring_files.encode
+
+    def clipping(*args: Any, **how: Any) -> Any:
+        return encode(*args, **how | {"wrap": False})
+
     monkeypatch.setattr(plans, "_check_uncut", lambda *_: None)
+    monkeypatch.setattr(ring_files, "encode", clipping)
     async with wards() as hub:
         assert await largest_sites_rows(hub) == (ROWS[3], "")

@@ -130,7 +130,7 @@ async def test_control_where_a_cohort_refuses_what_lies_beyond_a_bound_its_count
     encode = ring_files.encode
 
     def refusing(*args: Any, **how: Any) -> Any:
-        return encode(*args, **how | {"wrap": False})
+        return encode(*args, **how | {"wrap": False, "refuse": True})
 
     monkeypatch.setattr(ring_files, "encode", refusing)
     async with cohorts() as hub:
