@@ -219,6 +219,32 @@ async def test_groups_of_the_pooled_examples_are_told_of_the_same_by_deployed_si
     assert "subgroups" not in json.dumps(of_sites)
 
 
+BY_AGE = {"metrics": ["sensitivity"], "subgroups": {"column": "age", "smallest": 5}}
+
+
+@pytest.mark.parametrize("mode", ["compensator", None])
+@in_virtual_time
+async def test_bands_of_ages_of_the_raw_tables_are_told_of_the_same_by_deployed_sites_and_in_memory(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    made, rounds = in_memory(wards, tmp_path / "memory", mode=mode, evaluate=BY_AGE)
+    labels, odds = held_out(wards, made)
+    tables = [read_site_tables(wards.settings(name), SCHEMA).test for name in WARDS]
+    ages = np.concatenate([table.columns["age"] for table in tables if table is not None])
+    y, said_1 = np.concatenate(labels), np.concatenate(odds) > 0
+    told = rounds[-1]["curves"]["subgroups"]
+    bands = {"below 55": ages < 55, "55 to below 65": (ages >= 55) & (ages < 65), "65 or more": ages >= 65}
+    assert set(told["groups"]) | set(told["kept_back"]) >= set(bands)
+    assert told["groups"]
+    for label, group in told["groups"].items():
+        assert group["examples"] == bands[label].sum()
+        assert group["sensitivity"] == pytest.approx(said_1[bands[label] & (y == 1)].mean(), abs=1e-9)
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as hub:
+            await completed(hub, body(mode=mode, evaluate=BY_AGE))
+    assert [said(event.data) for event in hub.events("round-finished")] == [said(data) for data in rounds]
+
+
 @pytest.mark.parametrize(
     ("rules", "refusal"),
     [

@@ -23,7 +23,7 @@ PLAIN = TableOptions()
 WARDS = ("east", "north", "south")
 SCHEMA = TabularSchema(
     features=(
-        Column(name="age", minimum=0, maximum=120),
+        Column(name="age", minimum=0, maximum=120, bands=(55, 65)),
         Column(name="creatinine", unit="umol/l"),
         Column(name="lactate"),
         Column(name="ward", kind="category", values=("burns", "general", "stroke")),

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, mean_absolute_error, recall_score, roc_auc_score
 
+from hanse_fabric.errors import HanseError
 from hanse_learning.pooled import Counts, subgroups
 from hanse_learning.pooled.count import counts_of
 from hanse_learning.pooled.derive import pooled, summed
@@ -177,8 +178,56 @@ def test_what_is_kept_back_does_not_depend_on_what_the_model_says() -> None:
 
 def test_cells_are_of_the_values_that_the_schema_names_or_of_the_rest() -> None:
     cells = np.array(["general", None, "burns", "attic"], dtype=object)
-    assert group_of("category", WARDS.values, cells).tolist() == [1, 3, 0, 3]
-    assert group_of("boolean", (), np.array([1.0, np.nan, 0.0])).tolist() == [1, 2, 0]
+    assert group_of(WARDS, cells).tolist() == [1, 3, 0, 3]
+    assert group_of(Subgroups(column="smoker", kind="boolean"), np.array([1.0, np.nan, 0.0])).tolist() == [1, 2, 0]
+
+
+AGES = Subgroups(column="age", kind="number", bands=(40, 60.5))
+
+
+def test_a_number_is_of_the_band_whose_lower_bound_it_is_or_of_the_rest() -> None:
+    assert AGES.labels == ("below 40", "40 to below 60.5", "60.5 or more", REST)
+    cells = np.array([-3.0, 39.999, 40.0, 60.0, 60.5, 1e9, np.nan])
+    assert group_of(AGES, cells).tolist() == [0, 0, 1, 1, 2, 2, 3]
+    one = Subgroups(column="age", kind="number", bands=(0.1 + 0.2,))
+    assert one.labels == ("below 0.30000000000000004", "0.30000000000000004 or more", REST)
+    assert group_of(one, np.array([0.3, 0.1 + 0.2])).tolist() == [0, 1]
+
+
+def test_a_section_that_no_hub_has_completed_has_no_groups() -> None:
+    with pytest.raises(HanseError, match=r"evaluate\.subgroups\.kind: None.*category, boolean or number"):
+        group_of(Subgroups(column="age"), np.zeros(2))
+
+
+def test_bands_have_the_metrics_of_their_examples_and_keep_small_ones_back() -> None:
+    outputs, y, _ = drawn()
+    ages = np.random.default_rng(2).normal(55, 12, len(y))
+    ages[5] = np.nan  # alone in the rest: a band is kept back with it
+    found = over_sites(counts(("sensitivity",), asked=AGES), outputs, y, group_of(AGES, ages))
+    told = found.curves["subgroups"]
+    assert (told["column"], told["kept_back"]) == ("age", ["below 40", REST])
+    assert told["others"]["examples"] == (ages < 40).sum() + 1
+    for label, rows in (("40 to below 60.5", (ages >= 40) & (ages < 60.5)), ("60.5 or more", ages >= 60.5)):
+        exact = recall_score(y[rows], outputs[rows].argmax(axis=1))
+        assert told["groups"][label]["sensitivity"] == pytest.approx(exact, abs=1e-12)
+
+
+def test_control_bands_that_a_job_may_choose_tell_of_one_patient_by_the_difference_of_two() -> None:
+    outputs, y, _ = drawn()
+    ages = np.random.default_rng(2).uniform(20, 90, len(y)).round(3)
+    one = int(np.argmin(np.abs(ages - 60)))
+
+    def above(bound: float) -> Any:
+        asked = AGES.model_copy(update={"bands": (40.0, bound)})
+        made = counts(("sensitivity", "specificity"), asked=asked)
+        told = over_sites(made, outputs, y, group_of(asked, ages)).curves["subgroups"]["groups"]
+        return told[asked.labels[2]]
+
+    just_above, with_him = above(float(np.nextafter(ages[one], 90))), above(float(ages[one]))
+    assert with_him["examples"] - just_above["examples"] == 1
+    name, other = ("sensitivity", "specificity") if y[one] else ("specificity", "sensitivity")
+    assert with_him[other] == just_above[other]
+    assert (with_him[name] > just_above[name]) == (outputs[one].argmax() == y[one])  # what was said of him
 
 
 def test_counts_that_no_examples_can_have_tell_of_no_group() -> None:

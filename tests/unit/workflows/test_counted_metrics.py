@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.words import pack_words, unpack_words
@@ -88,7 +89,8 @@ def test_what_the_run_will_not_have_is_refused_with_field_value_and_what_was_exp
 
 _WARDS = TabularSchema(
     features=(
-        Column(name="age", minimum=0, maximum=120), Column(name="ward", kind="category", values=("a", "b")),
+        Column(name="age", minimum=0, maximum=120), Column(name="weight", bands=(50, 90)),
+        Column(name="ward", kind="category", values=("a", "b")),
         Column(name="street", kind="category", values=tuple(f"s{at}" for at in range(40))),
         Column(name="smoker", kind="boolean"),
     ),
@@ -103,8 +105,8 @@ def by(column: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (by("sex"), "evaluate.subgroups.column: 'sex'.*a category or boolean of the schema: ward, street, smoker"),
-        (by("age"), "evaluate.subgroups.column: 'age, a number.*a boolean, or a category.*bands of a number"),
+        (by("sex"), "evaluate.subgroups.column: 'sex'.*number with bands, of the schema: weight, ward, street, smoker"),
+        (by("age"), "evaluate.subgroups: 'age, a number of bands ..'.*of the project's schema: -.*bands: .40, 60"),
         (by("street"), "street, a category of 40 named values.*31 at most"),
         (by("ward", metrics=["accuracy"]), "subgroups: metrics of counts are to be named, such as auroc"),
         (by("ward", optional=True), "subgroups: they are insisted on"),
@@ -133,6 +135,39 @@ def test_groups_are_those_of_the_schema_and_a_site_refuses_others() -> None:
     for other in (("a",), ("a", "b", "c"), ("b", "a")):
         with pytest.raises(HanseError, match=r"evaluate\.subgroups: they are not of a column"):
             check_declared(asked.model_copy(update={"values": other}), _WARDS)
+
+
+def test_bands_are_those_of_the_schema_and_neither_a_job_nor_a_hub_moves_one_by_a_person() -> None:
+    job = submitted(_WARDS, **by("weight"))
+    asked = job.evaluate.subgroups
+    assert asked is not None
+    assert asked.labels == ("below 50", "50 to below 90", "90 or more", "missing or other")
+    assert asked_by_job(job)["subgroup_counts"] == 4
+    counts = counts_of_job(job)
+    assert counts is not None
+    assert counts_in({"evaluate": {"counts": told_of(counts)}}) == counts
+    chosen = {"column": "weight", "kind": "number", "bands": [50, 61.5, 90]}
+    with pytest.raises(HanseError, match=r"weight, a number of bands .50.0, 61.5, 90.0..*schema: .50.0, 90.0."):
+        submitted(_WARDS, evaluate={"metrics": ["auroc"], "subgroups": chosen})
+    check_declared(asked, _WARDS)
+    for other in ((50,), (50, 90.5), (50, 61.5, 90), ()):
+        with pytest.raises(HanseError, match=r"evaluate\.subgroups: they are not of a column"):
+            check_declared(asked.model_copy(update={"bands": other}), _WARDS)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ({"kind": "category", "bands": [1]}, "bands belong to a number, it is a category"),
+        ({"bands": [2, 1]}, "bounds that ascend"),
+        ({"bands": [1, 1]}, "bounds that ascend"),
+        ({"bands": [float("inf")]}, "finite"),
+        ({"bands": list(range(31))}, "at most 30"),
+    ],
+)
+def test_bands_that_are_none_are_refused_in_the_schema(column: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Column(name="age", **column)
 
 
 def test_fine_histograms_are_asked_for_by_name_and_coarse_ones_are_not() -> None:

@@ -68,7 +68,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         f"there are {COARSE} classes or fewer; accuracy needs none",
     ),
     "subgroup_counts": Protocol(
-        "what is counted of test examples, by each value of a category", MOST_GROUPS, coarse=False,
+        "what is counted of test examples, by each value of a category or band of a number", MOST_GROUPS, coarse=False,
         instead="without evaluate.subgroups metrics are of all test examples together",
     ),
     "quantiles": Protocol(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -13,6 +14,9 @@ from hanse_schemas.study import ColumnName
 
 LARGEST_WEIGHT = 1e6
 """Of a row's weight in training, as of a class's."""
+MOST_BOUNDS = 30
+"""Of bands: they and those of whom the number is missing are 32 groups."""
+Bound = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 ColumnKind = Literal["number", "category", "boolean", "date", "text"]
 
@@ -29,6 +33,7 @@ class Column(Frozen):
         formats: of dates, as `datetime.strptime` has them; none: ISO 8601 (2026-03-31), 31.3.2026 or 3/31/2026,
             where a column shows which is the month.
         unit: of measurement, for people: `mmol/l`.
+        bands: of numbers: bounds, ascending, between which metrics may be told of as of groups: [40, 60] makes three.
     """
 
     name: str = Field(min_length=1, max_length=200)
@@ -39,6 +44,9 @@ class Column(Frozen):
     values: tuple[Text, ...] = Field(default=(), max_length=1000, exclude_if=lambda given: not given)  # since 0.2.0
     formats: tuple[Text, ...] = Field(default=(), max_length=8, exclude_if=lambda given: not given)  # since 0.2.0
     unit: Text | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    bands: tuple[Bound, ...] = Field(
+        default=(), max_length=MOST_BOUNDS, exclude_if=lambda given: not given
+    )  # since 0.2.0
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Column:
@@ -47,6 +55,10 @@ class Column(Frozen):
             raise ValueError(f"column {self.name}: dtype, minimum and maximum belong to numbers, it is a {self.kind}")
         if self.values and self.kind != "category":
             raise ValueError(f"column {self.name}: values belong to a category, it is a {self.kind}")
+        if self.bands and self.kind != "number":
+            raise ValueError(f"column {self.name}: bands belong to a number, it is a {self.kind}")
+        if any(upper <= lower for lower, upper in pairwise(self.bands)):
+            raise ValueError(f"column {self.name}: bands: {list(self.bands)}, bounds that ascend were expected")
         if self.formats and self.kind != "date":
             raise ValueError(f"column {self.name}: formats belong to a date, it is a {self.kind}")
         if {"%d/%m/%Y", "%m/%d/%Y"} <= set(self.formats):

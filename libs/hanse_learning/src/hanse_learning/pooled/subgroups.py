@@ -15,15 +15,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_fabric.errors import invalid
 from hanse_learning.pooled.scores import Words
+from hanse_schemas.subgroups import Subgroups
 
 Numbers = NDArray[np.int64]
 
 
-def group_of(kind: str, values: tuple[str, ...], cells: NDArray[Any]) -> Numbers:
-    """The group (n,) of each cell: the value's place; the last for what is missing, or none of them."""
-    if kind == "boolean":
-        return np.where(np.isnan(cells), 2, np.nan_to_num(cells)).astype(np.int64)
+def group_of(asked: Subgroups, cells: NDArray[Any]) -> Numbers:
+    """The group (n,) of each cell: the place of its value or band; the last for what is missing, or none of them.
+
+    Raises:
+        HanseError: INVALID_INPUT for a section that the hub has not completed.
+    """
+    match asked.kind:
+        case "boolean":
+            return np.where(np.isnan(cells), 2, np.nan_to_num(cells)).astype(np.int64)
+        case "number":
+            bands = np.searchsorted(np.array(asked.bands), np.nan_to_num(cells), side="right")
+            return np.where(np.isnan(cells), len(asked.bands) + 1, bands).astype(np.int64)
+        case "category":
+            return _of_values(asked.values, cells)
+        case _:
+            raise invalid("evaluate.subgroups.kind", asked.kind, "category, boolean or number")
+
+
+def _of_values(values: tuple[str, ...], cells: NDArray[Any]) -> Numbers:
     places = {value: at for at, value in enumerate(values)}
     return np.array([places.get(cell, len(values)) for cell in cells.tolist()], np.int64)
 

@@ -19,12 +19,12 @@ def groups_of(work: WorkContext, counts: Counts) -> NDArray[np.int64] | None:
         HanseError: INVALID_INPUT where the work is on no prepared table; SCHEMA_MISMATCH where the site has none.
     """
     asked = counts.subgroups
-    if asked is None or asked.kind is None:
+    if asked is None:
         return None
     table = tables_of(work).test if work.config.get("preparation") is not None else None
     if table is None or asked.column not in table.columns:
         raise invalid("evaluate.counts.subgroups", asked.column, "a column of a prepared table of test examples")
-    return group_of(asked.kind, asked.values, table.columns[asked.column])
+    return group_of(asked, table.columns[asked.column])
 
 
 def fewest_of(groups: NDArray[np.int64]) -> int | None:
