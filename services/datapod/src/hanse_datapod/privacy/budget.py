@@ -90,6 +90,7 @@ class SiteBudget:
         self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None
     ) -> None:
         self._folder = policy.ledger or home
+        self._home = "" if policy.ledger is None else name_of(home)
         self._policy, self._key, self._clock = policy, key, clock
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
@@ -123,7 +124,7 @@ class SiteBudget:
                 note += ", for whoever has examples, with all of them"
             parts = ("", "/rounding")
             charges += [
-                _charge(task, event, count, note, part)
+                self._charge(task, event, count, note, part)
                 for part, (event, count) in zip(parts, noise.charged, strict=False)
             ]
         if covered is not None:
@@ -135,7 +136,7 @@ class SiteBudget:
                     hint="their noise hides one example, and a unit of the project's schema may have many",
                 )
             epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
-            charges.append(_charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
+            charges.append(self._charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
             told |= covered.told
         turn = _turn(task)
         ledger = self._open()
@@ -187,7 +188,7 @@ class SiteBudget:
     def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""
         for charge in () if reserved is None else reserved.charges:
-            if charge.work != WHOLE_RUN:
+            if not charge.work.startswith(WHOLE_RUN):
                 self._open().settle(charge)
 
     def with_head(self, task: Task, result: Result) -> Result:
@@ -202,6 +203,17 @@ class SiteBudget:
             return result  # it was refused before anything was ever charged
         head = signed_head(entries, digest, project=task.project, participant=task.participant, key=self._key)
         return result.model_copy(update={"ledger": head})
+
+    def _charge(self, task: Task, event: Event, count: int, note: str, part: str = "") -> Charge:
+        """What a task costs this home, or a part of it by a name of its own."""
+        from hanse_privacy.ledger import Charge
+
+        if _turn(task) is not None:
+            return Charge(task.project, task.run, f"{WHOLE_RUN}{self._home}", event, count, note)
+        session = task.masking.session if task.masking is not None else "plain"
+        attempt = 1 if task.privacy is None else task.privacy.attempt
+        work = f"{task.step}/{attempt}/{session}/{task.id}{part}{self._home}"
+        return Charge(task.project, task.run, work, event, count, note)
 
     def _look_back(self, ledger: Ledger, task: Task) -> None:
         """Hold the ledger against its newest head that the hub has seen, if that is in this site's own signature."""
@@ -229,22 +241,16 @@ class SiteBudget:
             return self._ledger
 
 
+def name_of(home: Path) -> str:
+    """Ends the names of a home's charges in a ledger that it shares, for a hub may name two homes' work alike."""
+    return f"/{hashlib.sha256(bytes(home.resolve())).hexdigest()[:16]}"
+
+
 def numbers_of(model: Path) -> int:
     """How many numbers a model's file has."""
     from hanse_fabric.tensors.file import layout_of
 
     return sum(entry.count for entry in layout_of(model))
-
-
-def _charge(task: Task, event: Event, count: int, note: str, part: str = "") -> Charge:
-    """What a task costs, or a part of it by a name of its own."""
-    from hanse_privacy.ledger import Charge
-
-    if _turn(task) is not None:
-        return Charge(task.project, task.run, WHOLE_RUN, event, count, note)
-    session = task.masking.session if task.masking is not None else "plain"
-    attempt = 1 if task.privacy is None else task.privacy.attempt
-    return Charge(task.project, task.run, f"{task.step}/{attempt}/{session}/{task.id}{part}", event, count, note)
 
 
 def _turn(task: Task) -> Turn | None:
