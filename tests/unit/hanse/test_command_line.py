@@ -249,7 +249,7 @@ def test_models_are_listed_downloaded_verified_and_moved(run: Run, project: Scri
     project.answer("POST", f"{version}/promote", (200, {**model.view, "stage": "staging"}))
     project.answer("POST", f"{PROJECT}/models/rollback", (200, model.view))
     assert run("model", "list", "triage", "--json").body[0]["digest"] == model.record.digest
-    assert model.record.digest[:12] in run("model", "list", "triage").out
+    assert model.record.digest[:8] in run("model", "list", "triage").out
     assert run("model", "download", "triage", 1, "m", "--json").body["digest"] == model.record.digest
     assert "verified" in run("model", "download", "triage", 1, "m").out
     project.answer("GET", f"{PROJECT}/models/{model.record.digest[:8]}", (200, model.view))

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from hanse.evaluation_tables import cell, curves_section, table
+from hanse.settings import without_defaults
 from hanse.views import RunView
 from hanse_fabric.messages.models import ModelVersion
 from hanse_schemas.http.models import ModelView
-from hanse_schemas.job import Job
 
 _QUESTIONS = (
     ("Intended use", "Who shall use the model, for what decision, and with which person's review?"),
@@ -121,10 +120,7 @@ def _privacy(run: RunView | None) -> str:
 def _training(run: RunView | None) -> str:
     if run is None:
         return ""
-    try:
-        job = Job.model_validate(run.job).model_dump(mode="json", exclude_defaults=True)
-    except ValidationError:  # of a hub of a later release
-        job = dict(run.job)
+    job = without_defaults(run.job)
     why = f"\n\n{run.reason}." if run.reason else ""
     # By indentation, which no text of the job can end.
     return f"## Training{why}\n\n" + textwrap.indent(yaml.safe_dump(job, sort_keys=False).rstrip(), "    ")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hanse.display import Table
 from hanse.figures import installed, save, tidy
 from hanse.history import History, larger_is_better, size_text, sparkline
-from hanse.settings import flat_settings
+from hanse.settings import flat_settings, without_defaults
 from hanse_fabric.errors import invalid
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Comparison:
     @property
     def differences(self) -> dict[str, tuple[Any, ...]]:
         """The settings that are not the same in all jobs, such as `train.optimizer.lr`, each with its value by run; `-`
-        where a job does not have it."""
+        where a job does not have it. What all of them leave as it is by default is none."""
         flat = [flat_settings(view.job) for view, _ in self.runs]
-        names = dict.fromkeys(name for one in flat for name in one)
+        names = dict.fromkeys(name for view, _ in self.runs for name in flat_settings(without_defaults(view.job)))
         found = {name: tuple(one.get(name, ABSENT) for one in flat) for name in names}
         return {name: values for name, values in sorted(found.items()) if any(each != values[0] for each in values)}
 

@@ -18,11 +18,28 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def __str__(self) -> str:
-        lines = [self.header, *self.rows] if any(self.header) else list(self.rows)
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        widths = self._widths()
         return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in self._lines()
         )
+
+    @property
+    def width(self) -> int:
+        """Letters of its longest line."""
+        widths = self._widths()
+        return sum(widths) + 2 * (len(widths) - 1)
+
+    def turned(self) -> Table:
+        """The same with a column for each row."""
+        header, *rows = zip(self.header, *self.rows, strict=True)
+        return Table(header, rows)
+
+    def _lines(self) -> list[Sequence[str]]:
+        return [self.header, *self.rows] if any(self.header) else list(self.rows)
+
+    def _widths(self) -> list[int]:
+        return [max(map(len, column)) for column in zip(*self._lines(), strict=True)]
 
     def html(self) -> str:
         """The table for a notebook, with all text escaped."""

@@ -14,6 +14,18 @@ def flat_settings(job: Mapping[str, Any]) -> dict[str, Any]:
     return _flat({key: value for key, value in job.items() if key not in _ABOUT})
 
 
+def without_defaults(job: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job says otherwise than by default; all of it where a hub of a later release wrote it. Pure."""
+    from pydantic import ValidationError
+
+    from hanse_schemas.job import Job
+
+    try:
+        return Job.model_validate(job).model_dump(mode="json", exclude_defaults=True)
+    except ValidationError:
+        return dict(job)
+
+
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {path: value}

@@ -9,6 +9,9 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http import events as body
 from hanse_schemas.http.runs import RunSummary
 
+_FIRST = ("auroc", "r2", "loss", "accuracy", "mse")
+"""What lists show of a model's metrics, the first of those that there are."""
+
 
 class RunView(RunSummary):
     """A run. Its job is as the hub wrote it, because a newer hub may write what this release does not know; a run in a
@@ -91,9 +94,20 @@ def note_of(data: Mapping[str, Any]) -> str:
 def metrics_text(metrics: Mapping[str, Any]) -> str:
     """Numbers by name, on one line: what was measured on the model. Minima over sites and what training reported are
     in the data, but would crowd it out; they are shown where there is nothing else."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in _main(metrics).items())
+
+
+def headline(metrics: Mapping[str, Any], most: int = 2) -> str:
+    """The few of them that people look at first, for lists."""
+    found = _main(metrics)
+    names = [name for name in _FIRST if name in found] + [name for name in found if name not in _FIRST]
+    return ", ".join(f"{name} {found[name]:.4g}" for name in names[:most])
+
+
+def _main(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: value for name, value in sorted(metrics.items()) if isinstance(value, int | float)}
     main = {name: value for name, value in numbers.items() if not name.startswith("train_") and name[-4:] != "_min"}
-    return ", ".join(f"{name} {value:.4f}" for name, value in (main or numbers).items())
+    return main or numbers
 
 
 def _missing(data: Mapping[str, Any]) -> str:

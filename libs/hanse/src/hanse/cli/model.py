@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_table
 from hanse.files import record_path
+from hanse.views import headline
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.csv_form import Encoding
 
@@ -45,8 +47,9 @@ def list_models(project: str, url: Url = None, api_key: ApiKey = None, json: Jso
     if json:
         emit_json(views)
     else:
+        best = best_of_runs(views)
         rows = [
-            (v.version, v.stage, v.lineage.run, v.lineage.round, _marks(v), v.digest[:12], _shown(v.metrics))
+            (v.version, v.stage, v.lineage.run, v.lineage.round, _marks(v, best), v.digest[:8], headline(v.metrics))
             for v in views
         ]
         emit_table("Models", ("version", "stage", "run", "round", "", "digest", "metrics"), rows)
@@ -64,6 +67,8 @@ def download(
         emit_json({"path": str(path), "record": str(record_path(path)), "digest": model.digest})
     else:
         print(f"{path} is version {model.version} of {project}, verified; its signed record is {record_path(path)}.")
+        if ((model.view.problem or {}).get("schema") or {}).get("kind") == "tabular":
+            print(f"Next: hanse model predict {path} TABLE.csv PREDICTIONS.csv")
 
 
 @app.command()
@@ -162,9 +167,15 @@ def _key_of(given: str | None) -> bytes | None:
         raise HanseError(ErrorCode.INVALID_INPUT, f"--trusted-key: {given!r} is not base64") from None
 
 
-def _marks(version: ModelView) -> str:
-    return ", ".join(mark for mark, has in (("best so far", version.best), ("last", version.final)) if has)
+def best_of_runs(versions: Iterable[ModelView]) -> set[int]:
+    """The version of each run that is its best: a run marks each that was better than all before."""
+    best: dict[str, ModelView] = {}
+    for version in versions:
+        if version.best:
+            run = version.lineage.run
+            best[run] = max(version, best.get(run, version), key=lambda each: (each.lineage.round, each.version))
+    return {version.version for version in best.values()}
 
 
-def _shown(metrics: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
+def _marks(version: ModelView, best: Collection[int]) -> str:
+    return ", ".join(mark for mark, has in (("best", version.version in best), ("last", version.final)) if has)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from hanse.display import Table
+from hanse.views import metrics_text
 from hanse_fabric.errors import HanseError
 
 
@@ -20,26 +23,33 @@ def emit_json(value: Any) -> None:
 def emit_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table for people; says so when it is empty."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Shown
 
     console = Console(markup=False)  # what sites and owners wrote is no markup
     if not rows:
         console.print(f"No {title.lower()} yet.")
         return
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for name in header:
-        table.add_column(name)
+    table = Shown(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for at, name in enumerate(header):
+        table.add_column(name, no_wrap=at == 0)  # what a thing is called is copied into the next command
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
     console.print(table)
+
+
+def fits(table: Table) -> bool:
+    """Whether a table can be shown as it is, without broken lines."""
+    from rich.console import Console
+
+    return table.width <= Console().width
 
 
 def emit_record(fields: Mapping[str, object]) -> None:
     """One thing's fields, a line each."""
     width = max(len(name) for name in fields)
     for name, value in fields.items():
-        if value not in (None, "", {}, []):
-            print(f"{name.ljust(width)}  {value}")
+        if value not in (None, "", {}, [], ()):
+            print(f"{name.ljust(width)}  {_said(value)}")
 
 
 def report_error(error: HanseError, *, as_json: bool) -> int:
@@ -52,6 +62,14 @@ def report_error(error: HanseError, *, as_json: bool) -> int:
         if error.hint:
             print(f"       {error.hint}", file=sys.stderr)
     return error.exit_status
+
+
+def _said(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, Mapping):
+        return metrics_text(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +12,14 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.curves import curves
-from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.cli.output import emit_json, emit_record, emit_table, fits
 from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
 from hanse.cli.sweep import sweep
 from hanse.evaluation_tables import confusion_table
 from hanse.hub import Project, Run
 from hanse.studies import check_completed, is_study
-from hanse.views import RunView
+from hanse.views import RunView, headline
 from hanse_fabric.errors import HanseError
 from hanse_schemas.http.runs import SiteAnswer
 
@@ -48,6 +49,18 @@ def follow(run: Run, *, json: bool) -> None:
         raise
     if run.view.ended:
         check_completed(run.view)
+        if not json:
+            _say_next(run.view)
+
+
+def _say_next(view: RunView) -> None:
+    """Where the model is that a run has made."""
+    version = view.best_version or view.model_version
+    if version is None:
+        return
+    if view.best_version is not None:
+        print(f"The best model is version {view.best_version}, the last one version {view.model_version}.")
+    print(f"Next: hanse model download {view.project} {version} {view.project}.safetensors")
 
 
 def _show_sites(project: Project, job: Path) -> None:
@@ -140,10 +153,12 @@ def list_runs(
         emit_json(views)
     else:
         rows = [
-            (v.run, v.name, ", ".join(v.tags), v.state, f"{v.round}/{v.rounds}", _begun(v), _measured(v), v.reason)
-            for v in views
+            (v.run, v.name, ", ".join(v.tags), v.state, f"{v.round}/{v.rounds}", _begun(v), _measured(v)) for v in views
         ]
-        emit_table("Runs", ("run", "name", "tags", "state", "round", "begun", "metrics", "reason"), rows)
+        emit_table("Runs", ("run", "name", "tags", "state", "round", "begun", "metrics"), rows)
+        for view in views:
+            if view.reason:  # below, for in a column it would leave no room for the others
+                print(f"{view.run}: {textwrap.shorten(view.reason, 200, placeholder=' ... (hanse run show)')}")
 
 
 @app.command()
@@ -166,6 +181,8 @@ def compare(
         emit_json({"metric": found.metric, "differences": found.differences, "runs": each})
         return
     table = found.table()
+    if not fits(table):  # with many settings a column for each run is read better than a line
+        table = table.turned()
     emit_table(f"Runs of {project}", table.header, table.rows)
 
 
@@ -262,6 +279,4 @@ def _begun(view: RunView) -> str:
 
 
 def _measured(view: RunView) -> str:
-    values = {name: value for name, value in view.metrics.items() if isinstance(value, int | float)}
-    shown = [name for name in values if not name.startswith("train_") and not name.endswith("_min")] or list(values)
-    return ", ".join(f"{name} {values[name]:.4g}" for name in sorted(shown))
+    return headline(view.metrics)
