@@ -55,7 +55,7 @@ class Session:
         return {name: self.share(name, request, **options) for name in self.sites}
 
     def draw(self, name: str, payload: bytes) -> np.ndarray:
-        return self.sites[name].draw(RUN, payload, session=SESSION)
+        return self.sites[name].draw(RUN, payload, session=SESSION, steps=STEPS)
 
 
 def test_the_sum_of_all_noise_is_one_whole_laplace_of_each_site() -> None:

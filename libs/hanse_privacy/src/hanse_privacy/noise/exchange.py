@@ -41,6 +41,7 @@ class _Session:
     key: X25519PrivateKey
     request: NoiseRequest | None = None
     answer: bytes = b""
+    steps: int = 0
     added: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     width: int = 8
     drawn: bool = False
@@ -98,7 +99,7 @@ class NoiseSite:
                 hint="use noise: oblivious-shuffled or distributed-gamma, a smaller model, or fewer sites in a round",
             )
         noise = PairedNoise(steps, len(others), NoiseSource())
-        kept.request, kept.added = request, noise.draw(count)
+        kept.request, kept.steps, kept.added = request, steps, noise.draw(count)
         sealed = [
             self._seal(kept, run, session, member, pack(difference[None], kept.width))
             for member, difference in zip(others, noise.differences, strict=True)
@@ -106,19 +107,21 @@ class NoiseSite:
         kept.answer = NoiseShares(sealed=tuple(sealed)).encode()
         return kept.answer
 
-    def draw(self, run: str, payload: bytes, *, session: str) -> Integers:
+    def draw(self, run: str, payload: bytes, *, session: str, steps: int) -> Integers:
         """TRAIN: this site's noise, with what it chose of the others': (count,). Once.
 
         Args:
             payload: `NoiseShares`: for each other member, in order, what it sealed for this site, or nothing.
+            steps: the scale that the answer was charged for.
 
         Raises:
             HanseError: GONE without the session's noise, or when it was drawn before; TAMPERED for noise that does not
-                open; INVALID_INPUT for other members or parameters.
+                open; INVALID_INPUT for other members or parameters; CONFLICT for noise of another scale.
         """
         given, kept = NoiseShares.decode(payload), self._kept(run, session)
         if kept.request is None or kept.drawn:
             raise _gone(session)
+        check_scale(session, kept.steps, steps)
         others = [member for member in kept.request.members if member.participant != self._own]
         if len(given.sealed) != len(others):
             raise invalid("noise", f"of {len(given.sealed)} sites", f"of {len(others)}, in the members' order")
@@ -187,6 +190,20 @@ class NoiseSite:
             raise HanseError(ErrorCode.TAMPERED, f"noise key of {member.participant}: a point of low order") from None
         info = b"hanse noise exchange 1" + key_statement(self._project, run, session, f"{sender}\x1f{receiver}", b"")
         return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
+
+
+def check_scale(session: str, drawn: int, charged: int) -> None:
+    """Whether noise is of the scale that an answer was charged for, both in steps of its ring's grid.
+
+    Raises:
+        HanseError: CONFLICT.
+    """
+    if drawn != charged:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            f"session {session}: noise of {drawn} steps was exchanged, and the answer is charged for {charged}",
+            hint="a hub asks for the exchange and for the answer with the same privacy terms and ring",
+        )
 
 
 def _gone(session: str) -> HanseError:

@@ -79,11 +79,13 @@ class SiteNoise:
         """The noise of the answer to this task: `noise_for`, and what was exchanged for it."""
         if not _oblivious(task) or update is None:
             return noise_for(task, masking, update)
-        from hanse_privacy.noise.site import drawn_noise
+        from hanse_privacy.noise.site import drawn_noise, noise_steps
 
-        if task.payload is None:
+        if task.payload is None or task.privacy is None:
             raise HanseError(ErrorCode.INVALID_INPUT, "payload: none given, noise of other sites was expected")
-        noise = self._site().draw(task.run, task.payload, session=masking.session)
+        # The exchange was asked with terms of its own: what counts are those that the ledger was charged by.
+        steps = noise_steps(task.privacy, task.participant, masking.ring)
+        noise = self._site().draw(task.run, task.payload, session=masking.session, steps=steps)
         return AnswerNoise(drawn_noise(noise, masking.ring))
 
     def agreed(self, task: Task, masking: Masking) -> bytes | None:
