@@ -94,7 +94,8 @@ def write_masked(
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
-            are not finite, or beyond a bound where the plan refuses them, naming the entry; NO_SPACE.
+            are not finite, or beyond a bound where the plan refuses them, naming the entry; with noise, for a parameter
+            of another ring than the default; NO_SPACE.
     """
     check_plan(plan)
     if weight < 0 or (weight > plan.largest_weight and not heavy):
@@ -103,6 +104,9 @@ def write_masked(
             hint="the job's secure_aggregation.largest_weight must cover every site's examples",
         )  # fmt: skip
     layout, arrays = read_tensors(source)
+    if adjust is not None:
+        for entry in layout:
+            check_noise_ring(entry, plan)
     masked = ring_layout(layout, plan)
     writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap)
     if seed is not None:
@@ -120,6 +124,16 @@ def write_masked(
                 digester.update(elements.data)
                 position += elements.nbytes
     return MaskedFile(masked, writer.clipped, *digester.result())
+
+
+def check_noise_ring(entry: Entry, plan: RingPlan) -> None:
+    """Noise is drawn in steps of the default ring's grid: on a finer one it would be as much smaller than was charged.
+
+    Raises:
+        HanseError: INVALID_INPUT for a parameter of another ring.
+    """
+    if entry.rule is Rule.PARAMETER and ring_of(plan, entry) != plan.default:
+        raise invalid(f"ring.entries[{entry.name}]", "a ring of its own", "none, where noise is added to parameters")
 
 
 @dataclass(slots=True)

@@ -1,7 +1,9 @@
-"""A hub that has sites exchange noise (`privacy.noise: oblivious`) on small terms, and then sum and pay on others.
+"""A hub that makes the noise of a sum smaller than the sites' ledgers are charged for: it has sites exchange noise
+(`privacy.noise: oblivious`) on small terms, and sum on others; or it gives a parameter a finer grid than that on which
+noise is drawn.
 
 Sites draw what they exchange before the answer that it is for. If its scale is that of the terms that the exchange was
-asked with, the sum has next to no noise, where each ledger was charged as for much.
+asked with, the sum has next to no noise. So it has if noise of so many steps is added in a ring whose steps are small.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, payloads, refusals
-from hanse_fabric.messages import PrivacyTerms, RingPlan, TaskKind
+from hanse_fabric.messages import HiddenFailure, PrivacyTerms, RingPlan, TaskKind
+from hanse_fabric.messages.masking import Ring
 from hanse_fabric.messages.privacy import Privacy
 from hanse_learning.binding import work_digest
 from hanse_privacy.noise import exchange
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.noise.exchange_messages import noise_request, relay
+from hanse_privacy.ring import files
+from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.secure_aggregation import SecureAggregation
 
@@ -91,3 +96,44 @@ async def test_control_where_nobody_looks_at_its_scale_a_sum_that_was_paid_for_h
     monkeypatch.setattr(exchange, "check_scale", lambda *_: None)
     async with attacked() as hub:
         assert await noise_left(hub, DRAWN) < SCALE / 20
+
+
+FINER = 20
+"""Bits by which the steps of one parameter's ring are smaller than those of all others'."""
+
+
+async def noise_on_a_finer_grid(hub: LyingHub) -> tuple[float | None, str]:
+    """Mean absolute noise of a number of the sum, where each site draws its share alone; or why there is no sum."""
+    privacy = Privacy(placement="distributed", mechanism="discrete_gaussian", noise_multiplier=SCALE)
+    shares = PrivacyTerms(privacy=privacy, rounds=1, round=1, active=4)
+    coarse = Ring(bits=64, fraction=16, bound=64.0)
+    fine = coarse.model_copy(update={"fraction": coarse.fraction + FINER})
+    made = hub.plan(bits=64).model_copy(update={"default": coarse, "entries": {"weight": fine}})
+    names = hub.stage.names
+    results = await hub.ask(
+        *(hub.task(name, session=SESSION, plan=made, privacy=shares, model=MODEL) for name in names)
+    )
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    masks = await hub.masks(await hub.ask_masks(results, SESSION))
+    total = decode(await hub.total(results) - masks, fine)
+    plain = np.sum([hub.stage.sites[name].update(MODEL, clip=1.0) for name in names], axis=0)
+    return float(np.abs(total - plain).mean()), ""
+
+
+async def test_no_parameter_has_another_ring_than_that_which_its_noise_is_drawn_for(attacked: Attacked) -> None:
+    async with attacked() as hub:
+        left, why = await noise_on_a_finer_grid(hub)
+        assert left is None
+        assert HiddenFailure.FAILED.text in why
+
+
+@pytest.mark.control("test_no_parameter_has_another_ring_than_that_which_its_noise_is_drawn_for")
+async def test_control_where_a_parameter_may_have_a_finer_ring_a_sum_that_was_paid_for_has_next_to_no_noise(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "check_noise_ring", lambda *_: None)
+    async with attacked() as hub:
+        left, why = await noise_on_a_finer_grid(hub)
+        assert left is not None, why
+        assert left < SCALE / 1000
