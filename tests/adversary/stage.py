@@ -286,10 +286,17 @@ async def staged(
     for index in range(sites):
         stage.add(index, worker(index), schema or OpenSchema())
     stage.pin(**rules)
+    async with at_work(stage):
+        yield stage
+
+
+@asynccontextmanager
+async def at_work(stage: Stage) -> AsyncIterator[None]:
+    """All sites of a stage, enrolled and at work, with its doors and its compensator."""
     await stage.enrol()
     async with stage.doors(), stage.compensating():
         await asyncio.gather(*(site.start() for site in stage.sites.values()))
         try:
-            yield stage
+            yield
         finally:
             await asyncio.gather(*(site.stop() for site in stage.sites.values()))
