@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -75,11 +76,11 @@ class League:
         self.keys[name] = key.public_bytes
         return Site(await self._kept(bus), Doors(bus, "triage", name, key))
 
-    async def former(self, name: str, *subjects: str) -> NatsBus:
-        """A site as release 0.1.0 enrolled it: in the hub's own account. What it may publish there is given."""
+    async def former(self, name: str, *subjects: str, hears: Sequence[str] = ()) -> NatsBus:
+        """A site as release 0.1.0 enrolled it: in the hub's own account. What it may publish and hear is given."""
         account = KeyPair.from_seed((self.server.authority.folder / "account.seed").read_text())
         key = KeyPair.create(KeyKind.USER)
-        granted = {"publish": list(subjects), "subscribe": [f"_INBOX.triage.{name}.>"]}
+        granted = {"publish": list(subjects), "subscribe": [f"_INBOX.triage.{name}.>", *hears]}
         creds = credentials(user_jwt(account, key.public, name, granted), key)
         return await self._kept(await NatsBus.connect(self.server.url, f"triage.{name}", creds=creds))
 

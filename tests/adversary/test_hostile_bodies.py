@@ -114,6 +114,7 @@ def fuzz(door: Door, loop: asyncio.AbstractEventLoop, examples: int) -> set[int]
     return seen
 
 
+@pytest.mark.no_attack("says what the attack is played on")
 def test_every_route_that_takes_a_body_is_tried() -> None:
     assert {route.body for route in TAKES_ONE} == set(BODIES)
     assert len(TAKES_ONE) >= 12
@@ -130,6 +131,7 @@ async def test_any_body_is_answered_soon_and_no_body_makes_an_error_of_the_hub(
     assert not [record for record in caplog.records if record.exc_info], "nothing was raised that nobody meant"
 
 
+@pytest.mark.control("test_any_body_is_answered_soon_and_no_body_makes_an_error_of_the_hub")
 async def test_control_a_handler_that_fails_at_some_bodies_is_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     route = next(route for route in TAKES_ONE if route.handler is projects.create_project)
     door = await opened(api, route)

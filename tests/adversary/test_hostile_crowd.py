@@ -103,6 +103,7 @@ async def test_a_site_keeps_few_of_its_connections_and_the_others_keep_theirs(
         await bus.close()
 
 
+@pytest.mark.no_attack("an honest site on a bad line")
 async def test_a_site_that_comes_and_goes_many_times_keeps_its_connection(crowd: Crowd) -> None:
     crowd.counted()
     for _ in range(2 * MOST_CONNECTIONS):
@@ -118,6 +119,7 @@ async def test_a_site_that_comes_and_goes_many_times_keeps_its_connection(crowd:
     assert crowd.there() == MOST_CONNECTIONS, "no more are ended than are too many"
 
 
+@pytest.mark.control("test_a_site_keeps_few_of_its_connections_and_the_others_keep_theirs")
 async def test_control_where_nobody_counts_a_site_has_as_many_as_it_likes(crowd: Crowd) -> None:
     await crowd.grow()
     await asyncio.sleep(1)
@@ -125,6 +127,7 @@ async def test_control_where_nobody_counts_a_site_has_as_many_as_it_likes(crowd:
 
 
 @pytest.mark.parametrize("after", range(0, 40, 4))
+@pytest.mark.no_attack("the coordinator stops")
 async def test_who_counts_ends_whenever_it_is_told_to(crowd: Crowd, after: int) -> None:
     """Also while it connects, or asks; `after` so many turns of the loop that had something to do."""
     running = asyncio.create_task(crowd.server.authority.keep_few_connections(SYSTEM_CLOCK, url=crowd.server.url))

@@ -61,6 +61,7 @@ async def test_nobody_joins_without_the_private_keys_of_what_is_enrolled(api: Ap
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.control("test_nobody_joins_without_the_private_keys_of_what_is_enrolled")
 async def test_control_where_no_proof_is_looked_at_each_gets_credentials(
     api: Api, attack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,12 +83,14 @@ async def test_a_leafs_key_carries_nothing_of_another_regions_sites(coast: Coast
 
 
 @pytest.mark.parametrize("coast", ["eu"], indirect=True)
+@pytest.mark.control("test_a_leafs_key_carries_nothing_of_another_regions_sites")
 async def test_control_of_its_own_regions_sites_it_carries_everything(coast: Coast) -> None:
     life = Presence(version="1", sent_at=datetime.now(UTC), **NORTH).encode()
     await coast.brings(Door.PRESENCE, coast.signed(Door.PRESENCE, life), "eu")
     assert await coast.told()
 
 
+@pytest.mark.control("test_a_leafs_key_carries_nothing_of_another_regions_sites")
 async def test_control_doors_that_believe_where_a_request_comes_from_give_it_another_regions_site(
     coast: Coast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ async def test_control_doors_that_believe_where_a_request_comes_from_give_it_ano
     assert await coast.told()
 
 
+@pytest.mark.no_attack("an honest site, in an honest region")
 async def test_a_site_of_a_region_that_was_added_to_a_running_hub_works_there(mortal_nats: NatsServer) -> None:
     authority = mortal_nats.authority
     hub = await mortal_nats.connect(Role.COORDINATOR)

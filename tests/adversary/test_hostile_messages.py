@@ -13,17 +13,19 @@ from adversary.site_league import League, new_run, presence
 from hanse_coordinator.auth import KeyRing, register_bootstrap
 from hanse_coordinator.authority import BusCredentials
 from hanse_coordinator.boards import PresenceBoard
+from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.records import Buckets
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.bus.port import Record
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence, Progress
 from hanse_fabric.messages.state import RevocationRecord
-from hanse_fabric.records import Bucket
-from hanse_fabric.set_aside import kept
-from hanse_fabric.subjects import PRESENCE, PROGRESS, PROJECTS, REVOCATIONS, Door, Role
+from hanse_fabric.records import Bucket, Entry
+from hanse_fabric.set_aside import Aside, kept
+from hanse_fabric.subjects import KEYS, PRESENCE, PROGRESS, PROJECTS, REVOCATIONS, Door, Role
 from hanse_site.incoming import Incoming
 from servers import NatsServer
 
@@ -51,22 +53,33 @@ async def say(league: League, participant: str, data: bytes) -> None:
     await site.doors.ask(Door.PRESENCE, data, timeout=30)
 
 
-@pytest.mark.parametrize("message", [NAIVE, DEEP, HALF, BOMB], ids=["naive time", "deep", "half", "bomb"])
-async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site_is_seen(
-    league: League, hub: NatsBus, message: bytes
-) -> None:
+EACH = pytest.mark.parametrize("message", [NAIVE, DEEP, HALF, BOMB], ids=["naive time", "deep", "half", "bomb"])
+
+
+async def board_after(league: League, hub: NatsBus, message: bytes) -> tuple[PresenceBoard, BaseException | None]:
+    """What a coordinator knows of sites once a bad one has sent a message and a good one a true sign of life; and what
+    ended it, if anything did."""
     seen = asyncio.Event()
     board = PresenceBoard(hub, SYSTEM_CLOCK, told=lambda: seen.set() if board.of("triage", "good") else None)
     with pytest.raises(HanseError, match=r"hanse\.presence/2"):
         await say(league, "bad", message)
     await hub.publish(PRESENCE.of(project="triage", participant="bad"), message)  # as a hub of before wrote it down
     await say(league, "good", presence(participant="good"))
-    watching = asyncio.create_task(board.watch())
+    watching, seeing = asyncio.create_task(board.watch()), asyncio.create_task(seen.wait())
     try:
-        await asyncio.wait({watching, asyncio.create_task(seen.wait())}, timeout=20, return_when="FIRST_COMPLETED")
-        assert not watching.done(), watching.exception()
+        await asyncio.wait({watching, seeing}, timeout=20, return_when="FIRST_COMPLETED")
+        return board, watching.exception() if watching.done() else None
     finally:
         watching.cancel()
+        seeing.cancel()
+
+
+@EACH
+async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site_is_seen(
+    league: League, hub: NatsBus, message: bytes
+) -> None:
+    board, ended = await board_after(league, hub, message)
+    assert ended is None
     assert board.of("triage", "good") is not None
     assert board.of("triage", "bad") is None
     bad = PRESENCE.of(project="triage", participant="bad")
@@ -76,17 +89,55 @@ async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site
     assert found.reason
 
 
-async def test_a_site_is_told_that_its_progress_was_refused_although_that_has_no_answer(
+@pytest.mark.control("test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site_is_seen")
+@EACH
+async def test_control_where_nothing_is_set_aside_each_of_them_ends_the_coordinator_at_every_start(
+    league: League, hub: NatsBus, message: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def as_it_comes(_: Aside, _subject: str, _data: bytes, error: HanseError, **_how: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Aside, "put", as_it_comes)
+    for _ in range(2):
+        board, ended = await board_after(league, hub, message)
+        assert isinstance(ended, HanseError)
+        assert board.of("triage", "bad") is None
+
+
+def progress_of_another(run: str) -> bytes:
+    return Progress(step="r1-train", fraction=0.5, project="triage", run=run, participant="good").encode()
+
+
+async def test_progress_in_anothers_name_is_set_aside_and_its_site_is_told_although_that_has_no_answer(
     league: League, hub: NatsBus, caplog: pytest.LogCaptureFixture
 ) -> None:
     site, run = await league.site("bad"), new_run()
-    about = {"project": "triage", "run": run, "participant": "bad"}
-    other = Progress(step="r1-train", fraction=0.5, **(about | {"participant": "good"}))
+    await league.open("bad", run)
     async with Incoming(site.doors).open(), asyncio.timeout(20):
-        await site.doors.say(Door.PROGRESS, other.encode(), run=run, step="r1-train")
+        await site.doors.say(Door.PROGRESS, progress_of_another(run), run=run, step="r1-train")
         while "the hub refused what was sent" not in caplog.text:  # noqa: ASYNC110 - a line of a log
             await asyncio.sleep(0.05)
-    assert PROGRESS.of(**about) in [each.subject for each in await kept(hub)]
+    subject = PROGRESS.of(project="triage", run=run, participant="bad")
+    assert subject in [each.subject for each in await kept(hub)]
+    assert PROGRESS.stream is not None
+    assert await hub.snapshot(PROGRESS.stream, subject) == []
+
+
+@pytest.mark.control("test_progress_in_anothers_name_is_set_aside_and_its_site_is_told_although_that_has_no_answer")
+async def test_control_where_nobody_looks_whom_it_speaks_of_it_is_written_down(
+    league: League, hub: NatsBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def any_will_do(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr(SiteDoors, "_require_readable", any_will_do)
+    site, run = await league.site("bad"), new_run()
+    await league.open("bad", run)
+    assert PROGRESS.stream is not None
+    subject = PROGRESS.of(project="triage", run=run, participant="bad")
+    async with asyncio.timeout(20), hub.follow(PROGRESS.stream, subject) as records:
+        await site.doors.say(Door.PROGRESS, progress_of_another(run), run=run, step="r1-train")
+        assert Progress.decode((await anext(records)).data).participant == "good"
 
 
 async def test_rubbish_in_place_of_a_record_is_passed_over_and_named(hub: NatsBus) -> None:
@@ -97,6 +148,33 @@ async def test_rubbish_in_place_of_a_record_is_passed_over_and_named(hub: NatsBu
     assert "rubbish" in [each.tokens["project"] for each in unreadable]
     with pytest.raises(HanseError, match=r"KV\.hanse_projects\.rubbish"):
         await buckets.projects.get(project="rubbish")
+
+
+def read_as_it_comes(bucket: Bucket[Any], record: Record) -> Entry[Any]:
+    return Entry(bucket._message.decode(record.data), record.sequence, bucket._subject.parse(record.subject))
+
+
+@pytest.mark.control(
+    "test_rubbish_in_place_of_a_record_is_passed_over_and_named",
+    "test_rubbish_in_place_of_the_operators_key_lets_nobody_in_and_the_coordinator_starts",
+    "test_rubbish_in_place_of_a_revocation_leaves_the_key_revoked",
+)
+async def test_control_where_records_are_read_as_they_come_rubbish_ends_lists_starts_and_revocations(
+    hub: NatsBus, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bucket, "_entry", read_as_it_comes)
+    buckets, key = Buckets.on(hub), KeyPair.create(KeyKind.USER).public
+    rubbish = (PROJECTS.of(project="rubbish"), KEYS.of(key="rubbish"), REVOCATIONS.of(key=key))
+    for subject in rubbish:
+        await hub.publish(subject, RUBBISH)
+    authority = BusCredentials(nats_server.authority, hub, nats_server.url)
+    try:
+        for start in (buckets.projects.list, KeyRing(buckets.keys, SYSTEM_CLOCK).watch, authority.revoked):
+            with pytest.raises(HanseError, match=r"schema: None|not JSON"):
+                await asyncio.wait_for(start(), 20)
+    finally:
+        for subject in rubbish:
+            await hub.publish(subject, b"", headers={"KV-Operation": "DEL"})
 
 
 async def test_rubbish_in_place_of_the_operators_key_lets_nobody_in_and_the_coordinator_starts(
@@ -129,5 +207,6 @@ async def test_rubbish_in_place_of_a_revocation_leaves_the_key_revoked(hub: Nats
     assert (await authority.revoked())[key] >= 5
 
 
+@pytest.mark.no_attack("the honest form of what the attacks change")
 async def test_the_sign_of_life_that_stands_for_all_others_is_read() -> None:
     assert Presence.decode(presence()).participant == "bad"

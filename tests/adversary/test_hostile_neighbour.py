@@ -48,6 +48,7 @@ def test_the_store_is_changed_by_s3_and_its_keys_alone(weed: Weed) -> None:
     assert stored(weed) == CONTENT
 
 
+@pytest.mark.control("test_the_store_is_changed_by_s3_and_its_keys_alone")
 def test_control_where_its_parts_are_open_a_neighbour_removes_everything(
     new_weed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ async def test_a_model_whose_header_has_no_possible_shape_is_refused_before_anyt
     assert products == []
 
 
+@pytest.mark.control("test_a_model_whose_header_has_no_possible_shape_is_refused_before_anything_is_worked_out")
 def test_control_where_shapes_have_no_limits_the_hub_works_out_any_number_and_takes_negative_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

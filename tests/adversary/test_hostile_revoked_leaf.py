@@ -152,6 +152,7 @@ async def coast(tmp_path: Path) -> AsyncIterator[Coast]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.control_inside
 async def test_a_revoked_leaf_is_cut_off_and_cannot_return_and_costs_the_others_nothing(coast: Coast) -> None:
     assert await coast.comes_in("leaf-1") == [True, True]
     assert await coast.revoke("leaf-1") == ["leaf-2"]
@@ -189,6 +190,7 @@ async def test_a_leafs_revocation_has_no_end(coast: Coast, monkeypatch: pytest.M
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.control("test_a_leafs_revocation_has_no_end")
 async def test_control_a_revocation_with_an_end_lets_the_leafs_operator_back_in(
     coast: Coast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ async def test_a_revoked_sites_neighbours_at_the_leaf_nodes_go_on(coast: Coast) 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.control("test_a_revoked_sites_neighbours_at_the_leaf_nodes_go_on")
 async def test_control_leaf_nodes_that_do_not_connect_anew_are_deaf_after_a_revocation(
     coast: Coast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +249,7 @@ async def test_a_revocation_in_one_region_costs_leaf_nodes_of_another_nothing(co
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.no_attack("an operator's slip")
 async def test_what_is_no_region_or_no_key_is_refused_by_name(coast: Coast, capsys: pytest.CaptureFixture[str]) -> None:
     key = coast.authority.leaf_key("eu", "leaf-1")
     with pytest.raises(HanseError, match="region: 'us' is not one of hub, eu"):

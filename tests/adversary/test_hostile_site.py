@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.api import StreamConfig
 
 from adversary.site_league import League, new_run, presence
+from hanse_coordinator.doors import SiteDoors
 from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.patient_client import PatientClient
+from hanse_fabric.doors import serving
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.frames import write_request
 from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Asked
 from hanse_fabric.names import derive_id
+from hanse_fabric.queue import stream_of
 from hanse_fabric.subjects import (
     DOORS,
     EVENT,
@@ -33,6 +42,7 @@ from hanse_fabric.subjects import (
     Role,
     Stream,
 )  # fmt: skip
+from hanse_operations.bus import provision as provisioning
 from hanse_operations.bus.provision import provision
 from overhearing import with_all_rights
 from servers import NatsServer
@@ -42,16 +52,31 @@ ODD = (
     b"HPUB hanse.v1.door.hub.result.triage.bad 16 17\r\nNATS/1.0 100\r\n\r\nx\r\n",
     b"HPUB hanse.v1.door.hub.result.triage.bad 22 23\r\nNATS/1.0 503 \xff\xfe\xff\xfe\xff\r\n\r\nx\r\n",
     b"HPUB hanse.v1.door.hub.result.triage.bad 18 19\r\nNATS/1.0\r\n\xff: \xff\r\n\r\nx\r\n",
+    b"PUB hanse.v1.door.hub.result.triage.bad \xff\xfe 1\r\nx\r\n",
 )
 
 
-@pytest.mark.parametrize("odd", ODD, ids=["status", "status's words", "header"])
-async def test_a_header_that_is_no_text_silences_no_door(league: League, odd: bytes) -> None:
+@pytest.mark.parametrize("odd", ODD, ids=["status", "status's words", "header", "place"])
+async def test_a_header_that_is_no_text_silences_no_door(
+    league: League, odd: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     site, run = await league.site("bad"), new_run()
     await league.open("bad", run)
     site.write(odd)
     await site.doors.ask(Door.RESULT, b"next", run=run, step="r1-train", timeout=30)
     assert await league.results(run) == {"bad": b"next"}
+    assert "nats: encountered error" not in caplog.text
+
+
+@pytest.mark.control("test_a_header_that_is_no_text_silences_no_door")
+async def test_control_nats_pys_own_reader_ends_at_a_header_that_is_no_text(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(PatientClient, "_process_headers")
+    async with League(nats_server) as league, asyncio.timeout(60):
+        (await league.site("bad")).write(ODD[1])
+        while "nats: encountered error" not in caplog.text:  # noqa: ASYNC110 - a line of a log
+            await asyncio.sleep(0.05)
 
 
 PLACES = (
@@ -86,6 +111,7 @@ async def test_no_record_is_overwritten_by_what_a_site_names_as_the_place_for_it
     assert kept_record.data == b"as it was"
 
 
+@pytest.mark.control("test_no_record_is_overwritten_by_what_a_site_names_as_the_place_for_its_answers")
 async def test_control_a_record_was_overwritten_while_sites_wrote_to_jetstream(league: League) -> None:
     own = PROGRESS.of(project="triage", run="r", participant="bad")
     site = await league.former("bad", own)
@@ -118,6 +144,7 @@ async def test_a_flood_at_a_door_costs_another_site_nothing_and_is_not_written_d
     assert (await league.results(run))["good"] == b"good"
 
 
+@pytest.mark.control("test_a_flood_at_a_door_costs_another_site_nothing_and_is_not_written_down")
 async def test_control_without_shares_all_of_a_flood_is_written_down(
     league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +167,20 @@ async def test_what_a_site_sends_for_a_step_that_is_not_open_is_not_written_down
     assert await league.results(run) == {}
 
 
+@pytest.mark.control("test_what_a_site_sends_for_a_step_that_is_not_open_is_not_written_down")
+async def test_control_where_every_step_is_taken_for_open_a_site_writes_what_it_likes(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def always(*_: object, **_where: str) -> str:
+        return "open"
+
+    monkeypatch.setattr(SiteDoors, "_open_mark", always)
+    site, run = await league.site("bad"), new_run()
+    for kind, about in ((Door.RESULT, {}), (Door.UPDATE, {"digest": "0" * 64}), (Door.EXCHANGE, {"key": "k"})):
+        await site.doors.ask(kind, b"x", run=run, step="r1-train", timeout=30, **about)
+    assert await league.results(run) == {"bad": b"x"}
+
+
 CONSUMER = "$JS.API.CONSUMER.CREATE.HANSE_TASKS.{name}.hanse.v1.task.triage.bad.>"
 
 
@@ -156,6 +197,7 @@ async def test_a_site_makes_no_consumers(league: League) -> None:
     assert refusal.value.code is ErrorCode.FORBIDDEN
 
 
+@pytest.mark.control("test_a_site_makes_no_consumers")
 async def test_control_a_site_made_consumers_that_stay_while_it_followed_its_tasks(league: League) -> None:
     site = await league.former("bad", "$JS.API.CONSUMER.CREATE.HANSE_TASKS.*.hanse.v1.task.triage.bad.>")
     assert "error" not in await _consumer(site, "kept")
@@ -179,6 +221,7 @@ async def test_no_site_silences_another_by_the_id_of_its_message(league: League)
     assert (await league.results(run))["good"] == b"the answer"
 
 
+@pytest.mark.control("test_no_site_silences_another_by_the_id_of_its_message")
 async def test_control_a_site_silenced_another_by_the_id_of_its_task(league: League) -> None:
     run = new_run()
     own = {name: RESULT.of(project="triage", run=run, step="s", participant=name) for name in ("bad", "good")}
@@ -212,6 +255,22 @@ async def listen(bus: NatsBus, subject: str) -> None:
         await anext(told)
 
 
+@pytest.mark.control("test_a_site_hears_and_reads_nothing_of_others")
+async def test_control_with_rights_as_wide_as_jetstreams_a_site_reads_events_and_hears_what_others_are_told(
+    league: League,
+) -> None:
+    site = await league.former("bad", "$JS.API.>", hears=(TELL.wildcard(),))
+    assert EVENT.stream is not None
+    await league.hub.publish(EVENT.of(project="triage", run=new_run()), b"of the good site")
+    await asyncio.wait_for(first_of(site, EVENT.stream, EVENT.wildcard()), 30)
+    async with site.hear(TELL.wildcard()) as told:
+        await anext(told)
+        await league.hub.tell(TELL.of(region="hub", project="triage", participant="good"), b"a task of another's")
+        heard = await asyncio.wait_for(anext(told), 30)
+    assert heard is not None
+    assert heard.data == b"a task of another's"
+
+
 async def test_a_request_that_another_has_signed_is_refused(league: League) -> None:
     bad, good, run = await league.site("bad"), await league.site("good"), new_run()
     await league.open("good", run)
@@ -221,31 +280,72 @@ async def test_a_request_that_another_has_signed_is_refused(league: League) -> N
     assert refusal.value.code is ErrorCode.TAMPERED
 
 
-async def test_full_streams_that_sites_write_leave_room_for_journals_and_records(tmp_path: Any) -> None:
-    server, storage = NatsServer(tmp_path, storage=96 << 20), 96 << 20
+@pytest.mark.control("test_a_request_that_another_has_signed_is_refused")
+async def test_control_where_no_signature_is_looked_at_a_site_answers_with_anothers_key(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "verify", lambda *_: None)
+    bad, good = await league.site("bad"), await league.site("good")
+    await Doors(bad.bus, "triage", "bad", good.doors.key).ask(Door.PRESENCE, presence(), timeout=30)
+
+
+STORAGE = 96 << 20
+
+
+@asynccontextmanager
+async def filled(folder: Path) -> AsyncIterator[tuple[NatsBus, ErrorCode]]:
+    """The coordinator's connection to a small bus, on which sites' answers and updates have been written until no more
+    are taken, and how that was said; another project's journal is begun."""
+    server = NatsServer(folder, storage=STORAGE)
     server.start()
     try:
         creds = server.authority.service_credentials(Role.PROVISIONER).read_text()
-        await provision(server.url, creds, storage=storage)
+        await provision(server.url, creds, storage=STORAGE)
         hub, aggregator = await server.connect(Role.COORDINATOR), await server.connect(Role.AGGREGATOR)
-        before = await hub.publish(JOURNAL.of(project="other", run="r"), b"begun")
+        await hub.publish(OTHERS, b"begun")
 
         async def fill() -> None:
-            for step in range(storage >> 19):
-                await hub.publish(RESULT.of(project="triage", run="r", step=f"s{step}", participant="bad"), FILLING)
+            for step in range(STORAGE >> 18):
+                subject = RESULT.of(project="triage", run="r", step=f"s{step}", participant="bad")
+                await hub.publish(subject, FILLING, timeout=2.0)
 
         with pytest.raises(HanseError) as full:
             await fill()
-        assert full.value.code is ErrorCode.NO_SPACE
-        for number in range(400):
-            await aggregator.publish(
-                UPDATE.of(project="triage", run="r", participant="bad", digest=f"{number:064x}"), FILLING
-            )
-        journal, record = JOURNAL.of(project="other", run="r"), PROJECTS.of(project="other")
-        assert await hub.publish(journal, bytes(1 << 20), expected_last=before) == before + 1
-        assert await hub.publish(record, bytes(1 << 16)) == 1
-        assert [each.sequence for each in await hub.snapshot(JOURNAL.stream, journal)] == [before, before + 1]
+        with suppress(HanseError):
+            for number in range(400):
+                update = UPDATE.of(project="triage", run="r", participant="bad", digest=f"{number:064x}")
+                await aggregator.publish(update, FILLING, timeout=2.0)
+        yield hub, full.value.code
         await aggregator.close()
         await hub.close()
     finally:
         server.kill()
+
+
+OTHERS = JOURNAL.of(project="other", run="r")
+
+
+async def test_full_streams_that_sites_write_leave_room_for_journals_and_records(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (hub, said):
+        assert said is ErrorCode.NO_SPACE
+        [before] = [each.sequence for each in await hub.snapshot(stream_of(JOURNAL), OTHERS)]
+        assert await hub.publish(OTHERS, bytes(1 << 20), expected_last=before) == before + 1
+        assert await hub.publish(PROJECTS.of(project="other"), bytes(1 << 16)) == 1
+        assert [each.sequence for each in await hub.snapshot(stream_of(JOURNAL), OTHERS)] == [before, before + 1]
+
+
+@pytest.mark.control("test_full_streams_that_sites_write_leave_room_for_journals_and_records")
+async def test_control_where_streams_have_no_bounds_of_their_own_one_site_leaves_no_room_for_other_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded = provisioning.stream_config
+
+    def unbounded(*given: Any) -> StreamConfig:
+        return dataclasses.replace(bounded(*given), max_bytes=-1)
+
+    monkeypatch.setattr(provisioning, "stream_config", unbounded)
+    async with filled(tmp_path) as (hub, _):
+        for subject in (OTHERS, PROJECTS.of(project="other")):
+            with pytest.raises(HanseError) as full:
+                await hub.publish(subject, bytes(1 << 19), timeout=2.0)
+            assert full.value.code in (ErrorCode.NO_SPACE, ErrorCode.UNAVAILABLE), "a whole store does not even answer"

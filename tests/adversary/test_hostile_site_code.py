@@ -125,6 +125,10 @@ async def test_keys_environment_files_network_and_other_processes_are_out_of_rea
 
 
 @in_one_loop
+@pytest.mark.control(
+    "test_keys_environment_files_network_and_other_processes_are_out_of_reach",
+    "test_where_namespaces_are_refused_as_in_containers_files_and_network_are_closed_all_the_same",
+)
 async def test_control_without_the_sandbox_each_of_these_attacks_succeeds(
     opened: Site, other_process: int, listening: int, abstract: str
 ) -> None:
@@ -152,6 +156,7 @@ async def test_a_link_in_place_of_the_update_brings_no_key_out(closed: Site) -> 
 
 
 @in_one_loop
+@pytest.mark.control("test_a_link_in_place_of_the_update_brings_no_key_out")
 async def test_control_an_update_that_is_read_where_the_code_put_it_brings_the_key_out(closed: Site) -> None:
     outcome = await closed.do("answer_with_link", path=str(closed.home / "signing.pem"))
     assert outcome.update is not None
@@ -208,6 +213,7 @@ async def test_no_process_stays_when_a_task_has_ended(closed: Site) -> None:
 
 
 @in_one_loop
+@pytest.mark.control("test_no_process_stays_when_a_task_has_ended")
 async def test_control_where_nobody_looks_what_a_task_has_started_stays_until_the_worker_ends(
     closed: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ async def test_memory_is_that_of_the_worker_and_of_all_that_it_started(closed: S
 
 
 @in_one_loop
+@pytest.mark.control("test_memory_is_that_of_the_worker_and_of_all_that_it_started")
 async def test_control_who_counts_the_worker_alone_sees_no_child_eat(
     closed: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +298,7 @@ async def test_a_policy_that_demands_a_sandbox_runs_no_code_where_there_is_none(
     assert closed.process._child is child
 
 
+@pytest.mark.no_attack("what the command says")
 def test_the_administrator_is_told_what_is_closed_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy.yaml"
     told = []

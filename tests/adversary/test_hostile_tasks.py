@@ -218,6 +218,7 @@ def raised(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.no_attack("says what the attack is played on")
 def test_every_kind_of_task_is_tried() -> None:
     assert HONEST.keys() == set(TaskKind)
 
@@ -236,6 +237,7 @@ async def test_whatever_stands_in_a_task_it_is_answered_in_words_and_the_next_ho
 
 
 @pytest.mark.parametrize("kind", [TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.CHECK])
+@pytest.mark.control("test_whatever_stands_in_a_task_it_is_answered_in_words_and_the_next_honest_one_is_done")
 async def test_control_a_task_that_is_read_as_it_comes_ends_the_whole_agent(
     two_sites: Any, kind: TaskKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +276,7 @@ async def test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the
 
 
 @pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.control("test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the_next_task_is_done")
 async def test_control_where_such_an_error_is_told_in_its_own_words_the_hub_hears_what_stands_in_it(
     two_sites: Any, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
