@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from adversary.code_site import Site
 from adversary.lying_hub import LyingHub, lying_hub
 from adversary.site_league import League
 from adversary.stage import staged
+from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from servers import NatsServer
 
 Attacked = Callable[..., AbstractAsyncContextManager[LyingHub]]
@@ -39,3 +42,19 @@ def attacked(nats_server: NatsServer, tmp_path: Path) -> Attacked:
 async def league(nats_server: NatsServer) -> AsyncIterator[League]:
     async with League(nats_server) as made:
         yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """A site with the sandbox that this machine has."""
+    site = Site(tmp_path_factory.mktemp("closed"), SandboxPolicy(mode="required"))
+    yield site
+    await site.shared.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """The control: the same without a sandbox."""
+    site = Site(tmp_path_factory.mktemp("opened"), SandboxPolicy(mode="none"))
+    yield site
+    await site.shared.close()

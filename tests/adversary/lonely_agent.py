@@ -1,6 +1,6 @@
 """A process that stands for a datapod.
 
-python lonely_agent.py FOLDER leave MARK             its code leaves a process, and goes on working
+python lonely_agent.py FOLDER leave MARK [MODE]      its code leaves a process, and goes on working
 python lonely_agent.py FOLDER as-in-a-container      its code wants a key and the network, where namespaces are refused
 """
 
@@ -37,5 +37,6 @@ def refuse_namespaces() -> None:
 folder, what, *given = sys.argv[1:]
 if what == "as-in-a-container":
     refuse_namespaces()
-made = Site(Path(folder) / "site", SandboxPolicy(mode="required"))
-asyncio.run(leave(made, *given) if what == "leave" else want(made))
+mark, mode = [*given, "required"][:2] if given else ("", "required")
+made = Site(Path(folder) / "lonely", SandboxPolicy.model_validate({"mode": mode}))
+asyncio.run(leave(made, mark) if what == "leave" else want(made))

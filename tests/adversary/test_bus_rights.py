@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from nats.aio.client import Client
 
 from hanse_fabric.bus.matching import matches
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.permissions import permissions_for
 from hanse_fabric.subjects import STREAMS, SUBJECTS, Role
+from overhearing import with_all_rights
 from servers import NatsServer
 
 TOKENS = {
@@ -46,6 +48,10 @@ def subjects() -> Iterator[str]:
     yield from PLACES
 
 
+WIDE = [*(row.wildcard() for row in SUBJECTS), *PLACES, ">", "*.>", "_INBOX.>", "_R_.>", "$JS.>", "$SYS.>", "$KV.>"]
+"""All that one could listen to."""
+
+
 async def connected(server: NatsServer, role: Role) -> NatsBus:
     if role is not Role.PARTICIPANT:
         return await server.connect(role)
@@ -55,8 +61,8 @@ async def connected(server: NatsServer, role: Role) -> NatsBus:
 class Refusals:
     """What the server has refused to a connection, by the subjects that it names."""
 
-    def __init__(self, bus: NatsBus) -> None:
-        self.client = bus._connection.client
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self.subjects: Counter[str] = Counter()
         before = self.client._error_cb
 
@@ -84,7 +90,7 @@ async def test_a_role_publishes_what_the_table_grants_and_is_refused_all_else(
     granted = permissions_for(role, region="hub", project="p", participant="north")["publish"]
     asked = sorted({one for one in subjects() if not any(matches(pattern, one) for pattern in granted)})
     assert len(asked) > 300
-    refusals = Refusals(bus)
+    refusals = Refusals(bus._connection.client)
     for reply in REPLIES:
         for one in asked:
             await bus._connection.client.publish(one, b"x", reply=reply)
@@ -97,9 +103,8 @@ async def test_a_role_publishes_what_the_table_grants_and_is_refused_all_else(
 async def test_a_role_listens_where_the_table_lets_it_and_nowhere_else(nats_server: NatsServer, role: Role) -> None:
     bus = await connected(nats_server, role)
     granted = permissions_for(role, region="hub", project="p", participant="north")["subscribe"]
-    wide = [*(row.wildcard() for row in SUBJECTS), *PLACES, ">", "*.>", "_INBOX.>", "_R_.>", "$JS.>", "$SYS.>", "$KV.>"]
-    asked = sorted({one for one in wide if not any(matches(pattern, one) for pattern in granted)})
-    refusals = Refusals(bus)
+    asked = sorted({one for one in WIDE if not any(matches(pattern, one) for pattern in granted)})
+    refusals = Refusals(bus._connection.client)
     for one in asked:
         await bus._connection.client.subscribe(one)
     await refusals.settled()
@@ -107,12 +112,24 @@ async def test_a_role_listens_where_the_table_lets_it_and_nowhere_else(nats_serv
     await bus.close()
 
 
+@pytest.mark.control("test_a_role_publishes_what_the_table_grants_and_is_refused_all_else")
 async def test_control_a_subject_that_is_granted_is_not_among_the_refused(nats_server: NatsServer) -> None:
     bus = await connected(nats_server, Role.PARTICIPANT)
-    refusals = Refusals(bus)
+    refusals = Refusals(bus._connection.client)
     for one in permissions_for(Role.PARTICIPANT, region="hub", project="p", participant="north")["publish"]:
         await bus._connection.client.publish(one, b"x")
     await bus._connection.client.publish("other", b"x")
     await refusals.settled()
     assert refusals.subjects == {"other": 1}
     await bus.close()
+
+
+@pytest.mark.control("test_a_role_listens_where_the_table_lets_it_and_nowhere_else")
+async def test_control_a_user_without_permissions_of_his_own_listens_everywhere(nats_server: NatsServer) -> None:
+    client = await with_all_rights(nats_server.url, nats_server.authority.folder)
+    refusals = Refusals(client)
+    for one in WIDE:
+        await client.subscribe(one)
+    await refusals.settled()
+    assert refusals.subjects == {}
+    await client.close()

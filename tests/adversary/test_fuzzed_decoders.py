@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import random
 import subprocess
@@ -51,6 +53,7 @@ def test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage()
     assert "by coverage: " in done.stdout
 
 
+@pytest.mark.control("test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage")
 def test_control_a_door_that_fails_is_found() -> None:
     broken = """
 import sys
@@ -64,3 +67,20 @@ sys.exit(fuzz_decoders.main())
     done = fuzzed("-c", broken)
     assert done.returncode == 1
     assert "Presence --seed 0: ZeroDivisionError" in done.stdout
+
+
+@pytest.mark.control("test_an_input_that_was_changed_is_read_or_refused", "test_any_bytes_are_read_or_refused")
+def test_control_a_decoder_that_raises_what_nobody_expects_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def json_alone(data: bytes) -> None:
+        json.loads(data)["schema"].split("/")
+
+    monkeypatch.setitem(TARGETS, "Presence", dataclasses.replace(TARGETS["Presence"], read=json_alone))
+    found = set[type[Exception]]()
+    for seed in range(200):
+        try:
+            attempt("Presence", mutated("Presence", random.Random(seed)))
+        except Exception as error:
+            found.add(type(error))
+    assert len(found) > 1
+    with pytest.raises(UnicodeDecodeError):
+        attempt("Presence", b"\xff")

@@ -239,13 +239,30 @@ async def test_control_leaf_nodes_that_do_not_connect_anew_are_deaf_after_a_revo
     assert [await coast.works(name) for name in ("one", "two", "one", "two")] == [False] * 4
 
 
+def leaf_connections(coast: Coast) -> int:
+    """How often leaf nodes have connected."""
+    return (coast.server.folder / "log").read_text().count("Leafnode connection created")
+
+
 @pytest.mark.timeout(300)
 async def test_a_revocation_in_one_region_costs_leaf_nodes_of_another_nothing(coast: Coast) -> None:
-    log, connects = coast.server.folder / "log", "Leafnode connection created"
-    before = log.read_text().count(connects)
+    before = leaf_connections(coast)
     await coast.given.revoke("hub", KeyPair.create(KeyKind.USER).public)
     assert [await coast.works(name) for name in ("one", "two", "near")] == [True] * 3
-    assert log.read_text().count(connects) == before
+    assert leaf_connections(coast) == before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.control("test_a_revocation_in_one_region_costs_leaf_nodes_of_another_nothing")
+async def test_control_where_each_accounts_claims_hold_all_revocations_leaf_nodes_connect_anew_for_any(
+    coast: Coast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_of", lambda _name, revoked, _regions: dict(revoked))
+    before = leaf_connections(coast)
+    await coast.given.revoke("hub", KeyPair.create(KeyKind.USER).public)
+    for name in ("one", "two"):
+        await asyncio.wait_for(coast.until_works(name), WITHIN_S)
+    assert leaf_connections(coast) > before
 
 
 @pytest.mark.timeout(300)

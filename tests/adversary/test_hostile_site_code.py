@@ -12,25 +12,22 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
-import psutil
 import pytest
-import pytest_asyncio
 
 from adversary.code_site import HERE, KEY, Site
 from hanse_datapod.cli import main
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.folders import TaskFolders
-from hanse_datapod.worker.client.process import WorkerProcess
-from hanse_datapod.worker.client.process_tree import ProcessTree
+from hanse_datapod.worker.client import process
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.sandbox import landlock
-from hanse_datapod.worker.sandbox.terms import Confinement, SandboxPolicy
+from hanse_datapod.worker.sandbox.terms import Confinement, Reach, SandboxPolicy
 from hanse_datapod.worker.told import outcome_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
@@ -39,24 +36,6 @@ pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "join_the-sites-token"
-MARK = "hanse-left-running"
-MIB = 1 << 20
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A site with the sandbox that this machine has."""
-    site = Site(tmp_path_factory.mktemp("closed"), SandboxPolicy(mode="required"))
-    yield site
-    await site.shared.close()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """The control: the same without a sandbox."""
-    site = Site(tmp_path_factory.mktemp("opened"), SandboxPolicy(mode="none"))
-    yield site
-    await site.shared.close()
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +174,18 @@ async def test_what_no_worker_says_fails_the_task_and_the_next_one_is_done(close
     assert await closed.said("nothing")
 
 
+@pytest.mark.control("test_what_no_worker_says_fails_the_task_and_the_next_one_is_done")
+@in_one_loop
+async def test_control_what_is_taken_as_it_comes_raises_what_nobody_foresaw(
+    closed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(process, "check_frame", lambda frame: frame)
+        with pytest.raises(KeyError):
+            await closed.do("say", text="{}")
+    assert await closed.said("nothing")
+
+
 @in_one_loop
 @pytest.mark.parametrize("frame", FORGED, ids=lambda frame: json.dumps(frame)[-30:])
 async def test_an_answer_that_code_forges_is_never_taken_for_that_of_the_next_task(
@@ -206,73 +197,18 @@ async def test_an_answer_that_code_forges_is_never_taken_for_that_of_the_next_ta
         outcome_of(frame | {"examples": -1}, closed.home / "made")
 
 
+@pytest.mark.control("test_an_answer_that_code_forges_is_never_taken_for_that_of_the_next_task")
 @in_one_loop
-async def test_no_process_stays_when_a_task_has_ended(closed: Site) -> None:
-    await closed.do("leave_process", mark=MARK + "-a")
-    assert running(MARK + "-a") == 0
-
-
-@in_one_loop
-@pytest.mark.control("test_no_process_stays_when_a_task_has_ended")
-async def test_control_where_nobody_looks_what_a_task_has_started_stays_until_the_worker_ends(
+async def test_control_where_answers_are_not_of_one_request_the_next_task_has_the_answer_of_the_one_before(
     closed: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(_self: WorkerProcess, _child: object) -> None:
-        return None
-
-    with monkeypatch.context() as changed:
-        changed.setattr(WorkerProcess, "_end_what_is_left", nothing)
-        await closed.do("leave_process", mark=MARK + "-b")
-    assert running(MARK + "-b") == 1
-    await closed.process._kill()
-    assert running(MARK + "-b") == 0
-
-
-@pytest.mark.parametrize("site", ["closed", "opened"])
-@in_one_loop
-async def test_a_task_that_fails_leaves_no_process(site: str, request: pytest.FixtureRequest) -> None:
-    with pytest.raises(HanseError, match=r"ended \(status 3\)"):
-        await request.getfixturevalue(site).do("leave_process_and_end", mark=f"{MARK}-{site}")
-    assert running(f"{MARK}-{site}") == 0
-
-
-@in_one_loop
-async def test_memory_is_that_of_the_worker_and_of_all_that_it_started(closed: Site) -> None:
-    limit = await own_memory(closed) + 150 * MIB
-    with pytest.raises(HanseError, match=r"MiB of memory, \d+ are allowed") as caught:
-        await closed.do("eat", children=4, mib=100, memory=limit)
-    assert caught.value.code is ErrorCode.TOO_LARGE
-
-
-@in_one_loop
-@pytest.mark.control("test_memory_is_that_of_the_worker_and_of_all_that_it_started")
-async def test_control_who_counts_the_worker_alone_sees_no_child_eat(
-    closed: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit = await own_memory(closed) + 150 * MIB
-    child = closed.process._child
-    assert child is not None
-    with monkeypatch.context() as changed:
-        changed.setattr(ProcessTree, "members", lambda _tree, **_how: child.own)
-        assert await closed.said("eat", children=4, mib=100, memory=limit)
-
-
-async def own_memory(site: Site) -> int:
-    """What the worker uses when it is ready."""
-    await site.do("nothing")
-    child = site.process._child
-    assert child is not None
-    return sum(each.memory_info().rss for each in child.tree.members(fresh=True))
-
-
-def test_nothing_stays_when_the_datapod_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, str(HERE / "lonely_agent.py"), str(tmp_path), "leave", f"{MARK}-c"]
-    with subprocess.Popen(command) as agent:
-        while not (left := processes(f"{MARK}-c")):
-            assert agent.poll() is None
-            time.sleep(0.1)
-        agent.kill()
-    assert not psutil.wait_procs(left, timeout=60)[1]
+    try:
+        with monkeypatch.context() as changed:
+            changed.setattr(process, "check_last", lambda answer: answer | {"request": ANY})
+            assert (await closed.do("say", text=json.dumps(WORKED | {"examples": 77}))).examples == 77
+            assert await closed.said("read", path=str(closed.home / "signing.pem")), "what the code said, not this one"
+    finally:
+        await closed.process._kill()
 
 
 def test_where_namespaces_are_refused_as_in_containers_files_and_network_are_closed_all_the_same(
@@ -298,6 +234,20 @@ async def test_a_policy_that_demands_a_sandbox_runs_no_code_where_there_is_none(
     assert closed.process._child is child
 
 
+@pytest.mark.control("test_a_policy_that_demands_a_sandbox_runs_no_code_where_there_is_none")
+@in_one_loop
+async def test_control_where_nobody_asks_what_is_closed_the_code_runs_all_the_same(
+    closed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await closed.do("nothing")
+    child = closed.process._child
+    assert child is not None
+    with monkeypatch.context() as changed:
+        changed.setattr(child, "confinement", Confinement())
+        changed.setattr(process, "_require_sound", lambda _confinement: None)
+        assert await closed.said("nothing")
+
+
 @pytest.mark.no_attack("what the command says")
 def test_the_administrator_is_told_what_is_closed_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy.yaml"
@@ -316,10 +266,13 @@ def test_a_home_in_a_folder_that_the_worker_reads_is_refused(tmp_path: Path) -> 
         shared.participant(DataSettings(train=tmp_path), tmp_path / "home")
 
 
-def processes(mark: str) -> list[psutil.Process]:
-    """Those with the mark among their arguments, whoever started them."""
-    return [each for each in psutil.process_iter(["cmdline"]) if mark in (each.info["cmdline"] or ())]
-
-
-def running(mark: str) -> int:
-    return len(processes(mark))
+@pytest.mark.control("test_a_home_in_a_folder_that_the_worker_reads_is_refused")
+async def test_control_a_home_that_is_not_kept_apart_is_read_from_within_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reach, "require_apart", lambda *_: None)
+    site = Site(tmp_path / "site", SandboxPolicy(mode="required", read=(tmp_path / "site",)))
+    try:
+        assert await site.said("read", path=str(site.home / "signing.pem"))
+    finally:
+        await site.shared.close()

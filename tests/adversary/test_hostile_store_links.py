@@ -185,10 +185,19 @@ async def test_an_owner_writes_nothing_over_a_model_that_is_there_by_an_upload_t
     assert go_on(hub.store, key, ref, UploadStep(digests=("0" * 64,) * 2), MINUTE).parts == ()
 
 
+@pytest.mark.control(
+    "test_a_site_writes_nothing_over_anothers_update",
+    "test_a_site_writes_no_more_than_it_announced_and_no_other_bytes",
+    "test_after_the_run_a_link_stores_nothing",
+    "test_an_owner_writes_nothing_over_a_model_that_is_there_by_an_upload_that_was_begun_before",
+)
 async def test_control_by_a_link_of_release_0_1_0_each_of_these_succeeds(hub: Hub) -> None:
-    key = await hub.upload(HONEST, UPDATE)
-    link = hub.former_link(key)
+    update = await hub.upload(HONEST, UPDATE)
+    model = object_key(PROJECT, hashlib.sha256(UPDATE).hexdigest())
+    hub.store.put(model, UPDATE)
+    links = {key: hub.former_link(key) for key in (update, model)}
     await RunObjects(hub.store, PROJECT).clear(hub.run, but=())
-    for content in (os.urandom(3 << 20), UPDATE[::-1]):
-        hub.send(link, content)
-        assert hub.admin.get(key, limit=4 << 20) == content
+    for key, link in links.items():
+        for content in (os.urandom(3 << 20), UPDATE[::-1]):
+            hub.send(link, content)
+            assert hub.admin.get(key, limit=4 << 20) == content

@@ -6,24 +6,33 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import make_mocked_request
 
-from hanse_coordinator.api.door import DoorRunner, HttpLimits, address_of
+from clocks import HandClock
+from hanse_coordinator.api.door import Bodies, Door, DoorRunner, HttpLimits, address_of
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
+from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hub_api import SCHEMA
+from hub_api import SCHEMA, START, Api, replica
 
 WHOLE = b"GET /v1/hub HTTP/1.1\r\nHost: hub\r\n\r\n"
 HALF_BODY = b"POST /v1/join HTTP/1.1\r\nHost: hub\r\nContent-Length: 200000\r\n\r\n{"
 
 
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    async with replica(MemoryBroker(), tmp_path, HandClock(START)) as hub:
+        yield hub
+
+
 @asynccontextmanager
-async def door(api: Any, **limits: Any) -> AsyncIterator[int]:
+async def door(api: Api, **limits: Any) -> AsyncIterator[int]:
     """The port of the API behind a door with these limits, in the machine's time."""
     object.__setattr__(api.hub, "clock", SYSTEM_CLOCK)
     known = HttpLimits(**limits)
@@ -49,12 +58,24 @@ async def said_to(port: int, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET /v1/hub HTTP/1.1\r\nHost:", WHOLE[:-2]])
-async def test_a_connection_that_brings_no_whole_request_is_closed(api: Any, begin: bytes) -> None:
+async def test_a_connection_that_brings_no_whole_request_is_closed(api: Api, begin: bytes) -> None:
     async with asyncio.timeout(20), door(api, header_s=0.2) as port:
         assert await said_to(port, begin) == b""
 
 
-async def test_a_connection_that_has_brought_one_stays_open_for_the_next(api: Any) -> None:
+@pytest.mark.control("test_a_connection_that_brings_no_whole_request_is_closed")
+@pytest.mark.parametrize("begin", [b"", WHOLE[:-2]])
+async def test_control_where_a_first_request_is_never_due_the_connection_stays(
+    api: Api, begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Door, "_first_request_due", lambda *_: None)
+    async with door(api, header_s=0.2) as port:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(said_to(port, begin), 2)
+
+
+@pytest.mark.no_attack("an honest client")
+async def test_a_connection_that_has_brought_one_stays_open_for_the_next(api: Api) -> None:
     async with asyncio.timeout(20), door(api, header_s=0.2) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
@@ -72,12 +93,26 @@ async def drained(reader: asyncio.StreamReader) -> None:
         await reader.read(1 << 16)
 
 
-async def test_a_body_that_does_not_come_is_given_up(api: Any) -> None:
+async def test_a_body_that_does_not_come_is_given_up(api: Api) -> None:
     async with asyncio.timeout(20), door(api, body_s=0.2) as port:
         assert b'"code":"timeout"' in await said_to(port, HALF_BODY)
 
 
-async def test_half_bodies_without_a_key_keep_nobody_out_who_has_one(api: Any) -> None:
+@pytest.mark.control("test_a_body_that_does_not_come_is_given_up")
+async def test_control_where_a_body_is_awaited_for_ever_it_is_held_for_ever(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def patiently(_: Bodies, http: web.Request, _caller: str) -> bytes:
+        return await http.read()
+
+    monkeypatch.setattr(Bodies, "read", patiently)
+    async with door(api, body_s=0.2) as port:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(said_to(port, HALF_BODY), 2)
+
+
+async def beside_half_bodies(api: Api) -> int:
+    """What an owner with a key is answered who makes a project while all places of those without one are taken."""
     owner = await api.make_key("operator")
     async with asyncio.timeout(20), door(api, bodies=2) as port, ClientSession() as session:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
@@ -90,12 +125,26 @@ async def test_half_bodies_without_a_key_keep_nobody_out_who_has_one(api: Any) -
         url = f"http://127.0.0.1:{port}/v1/projects"
         body = {"name": "alpha", "schema": SCHEMA}
         async with session.post(url, json=body, headers={"Authorization": f"Bearer {owner}"}) as answer:
-            assert answer.status == 201
+            status = answer.status
         for _, writer in held:
             writer.close()
+        return status
 
 
-async def test_one_connection_too_many_is_closed_and_the_others_are_answered(api: Any) -> None:
+async def test_half_bodies_without_a_key_keep_nobody_out_who_has_one(api: Api) -> None:
+    assert await beside_half_bodies(api) == 201
+
+
+@pytest.mark.control("test_half_bodies_without_a_key_keep_nobody_out_who_has_one")
+async def test_control_where_all_share_the_same_places_strangers_keep_owners_out(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = Bodies._place
+    monkeypatch.setattr(Bodies, "_place", lambda bodies, _caller: apart(bodies, ""))
+    assert await beside_half_bodies(api) == 503
+
+
+async def test_one_connection_too_many_is_closed_and_the_others_are_answered(api: Api) -> None:
     async with asyncio.timeout(20), door(api, connections=2) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(WHOLE)
@@ -107,6 +156,20 @@ async def test_one_connection_too_many_is_closed_and_the_others_are_answered(api
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
         writer.close()
         second.close()
+
+
+@pytest.mark.control("test_one_connection_too_many_is_closed_and_the_others_are_answered")
+async def test_control_where_connections_are_not_counted_all_are_let_in(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Door, "connection_made", web.Server.connection_made)
+    async with asyncio.timeout(20), door(api, connections=2) as port:
+        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for reader, writer in open_ones:
+            writer.write(WHOLE)
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        for _, writer in open_ones:
+            writer.close()
 
 
 @pytest.mark.parametrize(
@@ -123,3 +186,12 @@ def test_the_word_of_configured_proxies_alone_is_taken_for_an_address(peer: str,
     headers = {"X-Forwarded-For": forwarded} if forwarded else {}
     http = make_mocked_request("GET", "/", headers=headers).clone(remote=peer)
     assert address_of(http, [ip_network("10.0.0.0/8")]) == found
+
+
+@pytest.mark.control("test_the_word_of_configured_proxies_alone_is_taken_for_an_address")
+def test_control_where_anybodys_word_is_taken_a_stranger_has_any_address_that_he_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hanse_coordinator.api.door._within", lambda *_: True)
+    http = make_mocked_request("GET", "/", headers={"X-Forwarded-For": "203.0.113.9"}).clone(remote="198.51.100.7")
+    assert address_of(http, [ip_network("10.0.0.0/8")]) == "203.0.113.9"

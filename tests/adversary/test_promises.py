@@ -26,12 +26,11 @@ NAMED = {
 """Tests by the number that cells refer to them with."""
 
 
-HOSTILE = {path.name for path in Path(__file__).parent.glob("test_hostile_*.py")}
-OTHERS = (Path(__file__).name, "test_fuzzed_decoders.py", "test_bus_rights.py", *HOSTILE)
-"""Not of this page: this test, the rights of all roles, and sites or site code that do harm instead of learning."""
+SUITE = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name != Path(__file__).name]
+HARM = ("test_hostile_", "test_fuzzed_decoders", "test_bus_rights")
+"""What does harm instead of learning is not of this page: sites and site code, strangers, broken messages."""
 
-
-FILES = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name not in OTHERS]
+FILES = [path for path in SUITE if not path.name.startswith(HARM)]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -56,21 +55,20 @@ def is_control(name: str) -> bool:
 
 
 @cache
-def attack_tests() -> set[tuple[Path, str]]:
-    """The tests of this suite that are attacks: neither controls nor honest rounds, which show that there is a way."""
-    return {
-        (path, test.name)
-        for path in FILES
+def attacks_of(path: Path) -> frozenset[str]:
+    """The tests of a file that are attacks: neither controls nor honest rounds, which show that there is a way."""
+    return frozenset(
+        test.name
         for test in all_tests(path)
         if not is_control(test.name)
         and not test.name.startswith(("test_an_honest", "test_honest"))
         and "no_attack" not in marks_of(test)
-    }
+    )
 
 
 def attacks() -> set[tuple[str, str]]:
-    """By file and name, as the page has them."""
-    return {(path.relative_to(ROOT).as_posix(), name) for path, name in attack_tests()}
+    """Those of the page, by file and name."""
+    return {(path.relative_to(ROOT).as_posix(), name) for path in FILES for name in attacks_of(path)}
 
 
 def no_attacks() -> set[tuple[str, str]]:
@@ -119,14 +117,14 @@ def test_every_number_of_the_page_holds_a_cell() -> None:
     assert {number for number in NAMED if f"[{number}]" in cells} == NAMED.keys()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SUITE, ids=lambda path: path.name)
 def test_every_attack_has_a_control_that_names_it(path: Path) -> None:
     tests = {test.name: marks_of(test) for test in all_tests(path)}
     controls = {name: marks["control"] for name, marks in tests.items() if "control" in marks}
     assert set(controls) == {name for name in tests if is_control(name)}, "controls are named so, and marked"
     assert all(controls.values()), "a control is of some attack"
     shown = {name for names in controls.values() for name in names}
-    attacked = {name for name in tests if (path, name) in attack_tests()}
+    attacked = attacks_of(path)
     assert shown <= attacked, "what controls name are attacks of the file"
     inside = {name for name, marks in tests.items() if "control_inside" in marks}
     assert inside <= attacked
