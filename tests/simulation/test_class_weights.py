@@ -112,8 +112,8 @@ async def test_a_site_that_must_mask_counts_its_classes_where_its_policy_opens_i
         (
             SCHEMA,
             {"prepare": {"numbers": {"scale": "none", "missing": "constant", "indicator": False}},
-             "privacy": {"mechanism": "dp_sgd", "placement": "local", "noise_multiplier": 1.0}},
-            "balanced.*no noise",
+             "privacy": {"mechanism": "gaussian", "placement": "local", "noise_multiplier": 1.0}},
+            "balanced.*whole sites are hidden, not rows",
         ),
     ],
 )  # fmt: skip

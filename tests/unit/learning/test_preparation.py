@@ -258,7 +258,7 @@ def test_a_rule_that_does_not_fit_the_schema_is_refused(prepare: dict[str, Any],
 @pytest.mark.parametrize(
     ("prepare", "told"),
     [
-        ({"numbers": {"scales": "none"}}, "numbers: scales is no setting; there are constant, indicator, log"),
+        ({"numbers": {"scales": "none"}}, "numbers: scales is no setting; there are clip, constant, indicator, log"),
         ({"number": {}}, "Extra inputs"),
         ({"columns": [{"name": "x"}, {"name": "x"}]}, "columns: x is there twice"),
         ({"columns": [{"scale": "none"}]}, "columns: one has no name"),

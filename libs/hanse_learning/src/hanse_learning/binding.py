@@ -205,7 +205,11 @@ def _read(task: Task) -> dict[str, Any]:
         return {"study": _said(study), "step": config.get("step"), "settings": config.get("settings")}
     if task.kind is TaskKind.PREPARE:
         # Not how the columns are scaled and filled: sums of the same table tell about the same people.
-        return {"columns": [[rule.name, rule.kind] for rule in rules_of(config.get("prepare"))]}
+        columns = [[rule.name, rule.kind] for rule in rules_of(config.get("prepare"))]
+        if task.privacy is None:
+            return {"columns": columns}
+        # With noise, which is charged each time, other ends are other sums, and none is a part of an exact one.
+        return {"columns": columns, "noisy": config.get("prepare"), "privacy": task.privacy.privacy}
     if task.kind not in (TaskKind.TRAIN, TaskKind.EVALUATE):
         raise invalid("task.kind", task.kind.value, "train, evaluate, study or prepare, whose answers are summed")
     if config.get("code"):  # it may read whatever it is given

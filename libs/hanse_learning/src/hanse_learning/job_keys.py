@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_fabric.messages.privacy import Privacy, PrivateMetrics, PrivatePreparation
 from hanse_fabric.plugins import ALGORITHMS, CODECS, SERVER_OPTIMIZERS, STRATEGIES, built_in
 from hanse_learning.config.models import AnyModel
 from hanse_learning.config.normalization import Built
@@ -96,6 +96,7 @@ _EXAMPLES: Mapping[Place, Any] = {
     (Privacy, "site_epsilon"): {"clinic-north": 2.0},
     (Privacy, "matrix"): {"name": "banded", "bands": 4},
     (Privacy, "metrics"): {"epsilon": 0.5, "bounds": {"loss": 4.0}},
+    (Privacy, "preparation"): {"share": 0.2},
     (PrivateMetrics, "epsilon"): 0.5,
     (PrivateMetrics, "bounds"): {"loss": 4.0},
     (Built, "buffers"): {"*.running_mean": "keep_local"},
@@ -108,6 +109,9 @@ _EXAMPLES: Mapping[Place, Any] = {
     (TrainConfig, "resources"): {"device": "prefer-gpu"},
     (Resources, "labels"): {"gpu": "a100"},
     (StrategyConfig, "reduction"): {"name": "trimmed_mean", "fraction": 0.2},
+    (PrivatePreparation, "share"): 0.2,
+    (PrivatePreparation, "noise_multiplier"): 20.0,
+    (NumberRule, "clip"): [0, 200],
     (Prepare, "columns"): [{"name": "crp", "log": True, "scale": "robust"}],
     (Study, "phenotype"): "diabetes",
     (Study, "covariates"): ["age", "bmi"],

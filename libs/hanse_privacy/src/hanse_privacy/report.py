@@ -88,6 +88,17 @@ def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
     return rounds / noise
 
 
+def preparation_epsilon(privacy: Privacy) -> float:
+    """What a table's preparation costs where the job says it by a noise multiplier, at the section's delta."""
+    multiplier = None if privacy.preparation is None else privacy.preparation.noise_multiplier
+    if multiplier is None:
+        return 0.0
+    if privacy.mechanism not in ("dp_sgd", *_GAUSSIAN):
+        return 1.0 / multiplier
+    delta = delta_of_alike(privacy.delta)
+    return gaussian_epsilon(multiplier, delta) if delta else math.inf
+
+
 def whole_epsilon(job: Job) -> float | None:
     """The most that a run charges to a site's budget, each step done once: training, with the metrics' noise on top.
 
@@ -101,6 +112,8 @@ def whole_epsilon(job: Job) -> float | None:
     if epsilon is None or not math.isfinite(epsilon):
         return None
     epsilon = max([epsilon, *privacy.site_epsilon.values()])
+    if privacy.preparation is not None and privacy.preparation.noise_multiplier is not None:
+        epsilon += preparation_epsilon(privacy)
     if privacy.metrics is None:
         return epsilon
     every = job.evaluate.every
@@ -161,7 +174,10 @@ def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
     if privacy.site_epsilon:
         named = ", ".join(f"{name}: {value:g}" for name, value in sorted(privacy.site_epsilon.items()))
         own = f"; sites with an epsilon of their own: {named}"
-    return f"epsilon {epsilon:.4g} at {delta} for {rounds}{own}"
+    before = ""
+    if privacy.preparation is not None and privacy.preparation.share is not None:
+        before = f", and the preparation of the tables, which is charged {privacy.preparation.share:.4g} of both"
+    return f"epsilon {epsilon:.4g} at {delta} for {rounds}{before}{own}"
 
 
 def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
@@ -170,6 +186,11 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
         "authority.",
         "The choice of hyper-parameters, clipping norm and number of rounds, where it was made on the same data.",
     ]
+    if privacy.preparation is not None and privacy.preparation.noise_multiplier is not None:
+        said.append(
+            "By what is said above, the preparation of the tables: its sums have a noise multiplier of "
+            f"{privacy.preparation.noise_multiplier:g}, which costs epsilon {preparation_epsilon(privacy):.4g}, on top."
+        )
     if privacy.metrics is not None:
         said.append(_metrics_in_words(privacy, privacy.metrics))
     elif job.evaluate.every:

@@ -6,17 +6,18 @@ hub completes it with the project's schema, so that a run's job names every colu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.messages.nearest import meant
 from hanse_schemas import metrics
-from hanse_schemas.preparation import Name, Preparation, Value, prepared_schema
+from hanse_schemas.preparation import Finite, Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
 from hanse_schemas.subgroups import completed_subgroups
 
@@ -34,6 +35,8 @@ class NumberRule(Frozen):
         log: take sign(x) log(1 + |x|) first.
         missing: what stands for a missing cell: the mean, the median, `constant`, or nothing (`refuse`).
         indicator: whether a further column says which cells were missing; `auto`: where any site has missing ones.
+        clip: in jobs with a section `privacy`: ends to which cells are cut while they are summed with noise, of dates
+            such as 2026-03-31 or in days since 1970; None: the schema's minimum and maximum.
     """
 
     name: Name
@@ -43,9 +46,19 @@ class NumberRule(Frozen):
     missing: Literal["mean", "median", "constant", "refuse"] = "mean"
     constant: float = Field(default=0.0, allow_inf_nan=False)
     indicator: bool | Literal["auto"] = "auto"
+    clip: tuple[Finite, Finite] | None = None
     minimum: float | None = None
     maximum: float | None = None
     formats: tuple[Value, ...] = Field(default=(), max_length=8)
+
+    @field_validator("clip", mode="before")
+    @classmethod
+    def _in_days(cls, given: Any, known: ValidationInfo) -> Any:
+        """Dates as days since 1970."""
+        if known.data.get("kind") != "date" or not isinstance(given, list | tuple):
+            return given
+        days = [date.fromisoformat(end) if isinstance(end, str) else end for end in given]
+        return tuple((end - date(1970, 1, 1)).days if isinstance(end, date) else end for end in days)
 
     @model_validator(mode="after")
     def _has_ends(self) -> NumberRule:
@@ -53,7 +66,18 @@ class NumberRule(Frozen):
         ends = self.minimum is not None and self.maximum is not None and self.minimum < self.maximum
         if self.scale == "minmax" and not ends:
             raise ValueError("scale minmax needs the column's minimum and maximum in the project's schema")
+        if self.clip is not None and not self.clip[0] < self.clip[1]:
+            raise ValueError(f"clip: {list(self.clip)}, two numbers that ascend were expected")
         return self
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """To which cells are cut while they are summed with noise; None: nobody says it."""
+        if self.kind == "boolean":
+            return (0.0, 1.0)
+        if self.clip is not None or self.minimum is None or self.maximum is None or not self.minimum < self.maximum:
+            return self.clip
+        return (self.minimum, self.maximum)
 
     @property
     def measured(self) -> bool:
@@ -217,7 +241,25 @@ def completed_job(job: Job, schema: DataSchema | None) -> Job:
     Raises:
         HanseError: INVALID_INPUT naming what does not fit the schema.
     """
-    return with_counts(_with_preparation(job, schema), schema)
+    return with_counts(_with_charge(_with_preparation(job, schema)), schema)
+
+
+def asks_sums(rules: Iterable[Rule], classes: int | None = None) -> bool:
+    """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
+    return bool(classes) or any(
+        (not isinstance(rule, TextRule) and rule.asks_moments) or (isinstance(rule, CategoryRule) and rule.counted)
+        for rule in rules
+    )
+
+
+def _with_charge(job: Job) -> Job:
+    """A private job with what its preparation's sums cost, where it needs them and does not say it."""
+    prepare, privacy = job.prepare, job.privacy
+    if privacy is None or privacy.preparation is not None or not isinstance(prepare, Prepare):
+        return job
+    if prepare.fitted is not None or not asks_sums(prepare.rules, prepare.classes):
+        return job
+    return job.model_copy(update={"privacy": privacy.model_copy(update={"preparation": privacy.usual_preparation})})
 
 
 def with_counts(job: Job, schema: DataSchema | None) -> Job:

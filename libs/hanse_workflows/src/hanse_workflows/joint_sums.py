@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, RingSum, StudyJob, TaskKind, UpdateInput
+from hanse_fabric.messages import (
+    MaskingMode,
+    ObjectRef,
+    PrivacyTerms,
+    RingPlan,
+    RingSum,
+    StudyJob,
+    TaskKind,
+    UpdateInput,
+)
 from hanse_fabric.messages.masking import Ring
 from hanse_genomics.verbs import Asked, Fact, Made
 from hanse_learning.binding import bound_to, task_seed
@@ -49,6 +58,7 @@ class Computing:
         replayed: whether a run that is replayed reads its answers again from the journal, as rounds do, so that the
             masking protocol knows what it had found of the sites; else what was made is all that is known.
         beside: how many steps of the run are open at once.
+        privacy: the noise that the sites add to what they send; None: none.
     """
 
     kind: TaskKind
@@ -58,6 +68,7 @@ class Computing:
     masks: SecureAggregation | None
     beside: int = 1
     replayed: bool = False
+    privacy: PrivacyTerms | None = None
 
 
 class JointSums:
@@ -243,6 +254,7 @@ class JointSums:
             config=self._computing.config(asked), seed=lambda name: task_seed(kind, seed, at, name),
             deadline=wanted.deadline, retries=wanted.retries, extras=dict(asked.to_sites),
             beside=self._computing.beside, bound=bound_to(self._run.job, asked.key if at else ""),
+            privacy=self._computing.privacy,
         )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_genomics.verbs import Asked
+from hanse_learning.preparation.noisy import noisy_rings, settled
 from hanse_learning.preparation.plan import (
     HISTOGRAM,
     TARGETS,
@@ -102,11 +103,17 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
     rules = prepare.rules
     section = asked_of_tables(prepare)
     # By the run's own protocol: what it has recorded of keys, the rounds go on with.
-    masks = run.job.secure_aggregation
+    masks, privacy = run.job.secure_aggregation, run.job.privacy
+    terms = None
+    if privacy is not None:
+        terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=1, active=len(members))
     computing = Computing(
-        TaskKind.PREPARE, {}, lambda asked: section | dict(asked.settings), "participants", masks, replayed=True
-    )
+        TaskKind.PREPARE, {}, lambda asked: section | dict(asked.settings), "participants", masks, replayed=True,
+        privacy=terms,
+    )  # fmt: skip
     sums = JointSums(run, computing, members)
+    if privacy is not None:
+        return await _of_noisy_sums(prepare, sums, of_sites=privacy.mechanism != "dp_sgd")
     ring = rings(counted(rules, prepare.classes or 0).arrays, len(members))
     made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=ring))).facts)
     targets = made.pop(TARGETS, None)
@@ -125,3 +132,15 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
         raise RunFailure(error.code, error.message, hint=error.hint) from None
     except (TypeError, ValueError) as error:
         raise RunFailure(ErrorCode.TAMPERED, f"prepare: the sums are not of the columns: {error}") from None
+
+
+async def _of_noisy_sums(prepare: Prepare, sums: JointSums, *, of_sites: bool) -> tuple[Preparation, tuple[int, ...]]:
+    """The same of one sum with noise, which is all that the sites are charged for."""
+    members = len(sums.cohorts)
+    told = await sums.compute(Asked("prepare", SUMS, rings=noisy_rings(members)))
+    try:
+        return settled(prepare.rules, prepare.classes or 0, dict(told.facts), of_sites=of_sites, members=members)
+    except HanseError as error:
+        raise RunFailure(error.code, error.message, hint=error.hint) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFailure(ErrorCode.TAMPERED, f"prepare: the sum is not of the columns: {error}") from None

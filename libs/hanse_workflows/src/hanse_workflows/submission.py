@@ -4,16 +4,19 @@ memory call the same function, so that who tries a job in a notebook hears what 
 from __future__ import annotations
 
 from hanse_fabric.errors import invalid
+from hanse_fabric.messages.privacy import Privacy
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
 from hanse_learning.pooled.layout import check_counts
+from hanse_learning.preparation.noisy import require_ends
 from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
+from hanse_privacy.noise.aggregate import OBLIVIOUS
 from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
 from hanse_schemas.job import Job
-from hanse_schemas.prepare import Prepare, features_schema, is_balanced
+from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, features_schema, is_balanced
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
 from hanse_workflows.masking.protocols import plan_of
@@ -68,23 +71,58 @@ def check_prepare(job: Job) -> None:
         HanseError: INVALID_INPUT.
     """
     prepare = job.prepare
-    if is_balanced(job.train) and job.code is None:
-        if job.privacy is not None:
-            raise invalid(_WEIGHTS, "balanced", "numbers with a section privacy, for counts of classes have no noise")
-        if not isinstance(prepare, Prepare) or prepare.classes is None:
-            raise invalid(
-                _WEIGHTS, "balanced",
-                "numbers, or a table that this run prepares, whose schema has the number of classes",
-                hint="an earlier run's events have what it found, as the note class-weights",
-            )  # fmt: skip
-    if not isinstance(prepare, Prepare) or prepare.fitted is not None:
-        return
-    if job.privacy is not None and needs_sums(prepare.rules):
+    counts = isinstance(prepare, Prepare) and prepare.classes is not None
+    if is_balanced(job.train) and job.code is None and not counts:
         raise invalid(
-            "prepare", "sums of the sites' tables", "a preparation that tells nothing, as the section privacy demands",
-            hint="scale: none, or minmax with the schema's minimum and maximum; missing: constant or refuse; "
-            "indicator: true or false; of categories missing: own, unknown or refuse, and rare: 0; or fitted",
+            _WEIGHTS, "balanced", "numbers, or a table that this run prepares, whose schema has the number of classes",
+            hint="an earlier run's events have what it found, as the note class-weights",
         )  # fmt: skip
+    if job.privacy is not None:
+        check_private_preparation(job, job.privacy)
+        return
+    rules = prepare.rules if isinstance(prepare, Prepare) and prepare.fitted is None else ()
+    if clipped := [rule.name for rule in rules if isinstance(rule, NumberRule) and rule.clip]:
+        raise invalid(f"prepare.columns: {clipped[0]}.clip", "given", "a section privacy, for whose sums cells are cut")
+
+
+def check_private_preparation(job: Job, privacy: Privacy) -> None:
+    """Check that the preparation of a private job can be found with noise.
+
+    Raises:
+        HanseError: INVALID_INPUT naming what has no noise, and what to write instead.
+    """
+    prepare = job.prepare
+    sums = isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules, prepare.classes)
+    if not sums or not isinstance(prepare, Prepare):
+        if privacy.preparation is not None and (not isinstance(prepare, Prepare) or prepare.fitted is None):
+            raise invalid("privacy.preparation", "given", "absent, for this job's preparation asks for no sums")
+        return
+    if privacy.placement == "central":
+        raise invalid(
+            "privacy.placement", "central", "local or distributed, with a preparation that needs sums of tables",
+            hint=f"the hub would see these without noise; {_NO_SUMS}",
+        )  # fmt: skip
+    if privacy.noise in OBLIVIOUS:
+        raise invalid(
+            "privacy.noise", privacy.noise, "local-laplace or distributed-gamma, with a preparation that needs sums",
+            hint=f"others draw this noise for a model's numbers alone; {_NO_SUMS}",
+        )  # fmt: skip
+    require_ends(prepare.rules)
+    if privacy.mechanism == "dp_sgd":
+        return
+    if prepare.classes is not None:
+        raise invalid(_WEIGHTS, "balanced", f"numbers, with {privacy.mechanism}: whole sites are hidden, not rows")
+    if counted := [rule.name for rule in prepare.rules if isinstance(rule, CategoryRule) and rule.counted]:
+        raise invalid(
+            f"prepare.columns: {counted[0]}.rare", "above 0", f"0 with {privacy.mechanism}: it hides whole sites, each "
+            "of which counts as one row",
+        )  # fmt: skip
+
+
+_NO_SUMS = (
+    "scale: none, or minmax with the schema's minimum and maximum; missing: constant or refuse; indicator: true or "
+    "false; of categories missing: own, unknown or refuse, and rare: 0 need none; nor does fitted"
+)
 
 
 def _check_masked(job: Job, members: int) -> None:

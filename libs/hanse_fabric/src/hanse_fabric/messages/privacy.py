@@ -25,6 +25,30 @@ class PrivateMetrics(Frozen):
     bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(min_length=1, max_length=16)
 
 
+USUAL_SHARE = 0.1
+"""Of the run's epsilon and delta, for the preparation, where the job does not say it."""
+USUAL_MULTIPLIER = 10.0
+"""Noise of the preparation where the job gives a multiplier for its rounds and none for this: epsilon 0.4 at 1e-6."""
+
+
+class PrivatePreparation(Frozen):
+    """What the sums of a table's preparation cost, which leave with noise before the first round.
+
+    Attributes:
+        share: of the run's epsilon and delta; the rounds have the rest. Where the job gives epsilon.
+        noise_multiplier: noise per unit of what one person can change the sums by. Where the job gives a multiplier.
+    """
+
+    share: float | None = Field(default=None, gt=0, lt=1)
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e6)
+
+    @model_validator(mode="after")
+    def _one(self) -> PrivatePreparation:
+        if (self.share is None) == (self.noise_multiplier is None):
+            raise ValueError("give share or noise_multiplier, one of them")
+        return self
+
+
 class Correlation(Frozen):
     """A lower triangular Toeplitz matrix, by which noise is correlated from round to round
     (`hanse_privacy.correlated.matrix`).
@@ -88,6 +112,7 @@ class Privacy(Frozen):
         colluding: `distributed-gamma`: how many sites may collude, without the noise of the others becoming short.
         scale: `calibrated`, or `literal`: as Mugunthan (2022) prints it, of which the true epsilon is larger.
         metrics: what is told beside updates, with noise; None: nothing by sites with `privacy.required`.
+        preparation: what a table's preparation costs; a submitted job has it where its preparation needs sums.
         matrix: dp_ftrl: how noise is correlated.
         min_separation: dp_ftrl: rounds from one in which a site takes part to the next, at least; 1: every round.
         site_epsilon: by participant, where it differs from `epsilon` (local placements; Mugunthan, 2022, Table 5.2).
@@ -105,6 +130,7 @@ class Privacy(Frozen):
     scale: Literal["calibrated", "literal"] = "calibrated"
     site_epsilon: dict[Slug, float] = {}
     metrics: PrivateMetrics | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    preparation: PrivatePreparation | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     matrix: Matrix | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     min_separation: int | None = Field(default=None, ge=1, exclude_if=lambda given: given is None)  # since 0.2.0
 
@@ -115,7 +141,17 @@ class Privacy(Frozen):
                 raise ValueError(f"give {name} with mechanism dp_ftrl, and with no other")
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError("give epsilon or noise_multiplier, one of them")
+        prepared = self.preparation
+        if prepared is not None and (prepared.share is None) != (self.epsilon is None):
+            raise ValueError("give preparation.share beside epsilon, preparation.noise_multiplier beside its own")
         return self
+
+    @property
+    def usual_preparation(self) -> PrivatePreparation:
+        """What a preparation costs in a job that does not say it."""
+        if self.epsilon is None:
+            return PrivatePreparation(noise_multiplier=USUAL_MULTIPLIER)
+        return PrivatePreparation(share=USUAL_SHARE)
 
 
 class PrivacyTerms(Frozen):

@@ -16,7 +16,7 @@ from hanse_learning.preparation.order import Search, quantile
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_privacy.ring import limbs
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedColumn, PreparedNumber, PreparedText
-from hanse_schemas.prepare import MOST_CLASSES, CategoryRule, NumberRule, Rule, TextRule
+from hanse_schemas.prepare import MOST_CLASSES, CategoryRule, NumberRule, Rule, TextRule, asks_sums
 
 MOST_BYTES = 96 << 10
 """Of a preparation as JSON: it is in every task."""
@@ -49,11 +49,6 @@ class Counted:
     def arrays(self) -> tuple[str, ...]:
         """Names of the arrays that a site sends."""
         return ("rows", "set_aside", *self._asked)
-
-    @property
-    def nothing(self) -> bool:
-        """Whether nothing is asked of any column."""
-        return not self._asked
 
     @property
     def _asked(self) -> tuple[str, ...]:
@@ -114,7 +109,7 @@ def rings(arrays: Iterable[str], participants: int) -> dict[str, Ring]:
 
 def needs_sums(rules: Sequence[Rule], classes: int | None = None) -> bool:
     """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
-    return not counted(rules, classes or 0).nothing
+    return asks_sums(rules, classes)
 
 
 def declared(rules: Sequence[Rule]) -> Preparation:

@@ -24,6 +24,7 @@ from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
 from hanse_privacy.accounting.events import Event, Kind
+from hanse_privacy.accounting.parts import of_rounds
 from hanse_privacy.correlated.sensitivity import sensitivity
 
 Unit = Literal["example", "unit", "site", "run"]
@@ -114,7 +115,7 @@ def round_noise(
     Raises:
         HanseError: INVALID_INPUT where no noise keeps the budget, or what is needed is missing.
     """
-    privacy = terms.privacy
+    privacy = of_rounds(terms.privacy)
     epsilon = privacy.site_epsilon.get(participant, privacy.epsilon)
     if privacy.mechanism == "dp_sgd":
         if work is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_privacy.accounting.parts import of_rounds
 from hanse_privacy.noise.gaussian import concentrated_epsilon
 
 SURELY = 2.0**-64
@@ -106,7 +107,7 @@ def largest_scale(terms: PrivacyTerms) -> float:
     By basic composition for Laplace kinds, by zero-concentrated privacy for Gaussian ones, for the smallest epsilon of
     any site.
     """
-    privacy = terms.privacy
+    privacy = of_rounds(terms.privacy)
     if privacy.noise_multiplier is not None and not privacy.site_epsilon:
         return privacy.noise_multiplier * privacy.clip
     epsilon = min([*privacy.site_epsilon.values(), *([privacy.epsilon] if privacy.epsilon else [])])

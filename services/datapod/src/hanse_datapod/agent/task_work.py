@@ -330,7 +330,7 @@ class TaskWork:
             if finished is None:
                 if is_study_step(task):
                     check_answer(self._policy, task, outcome)
-                elif task.kind is TaskKind.PREPARE:
+                elif task.kind is TaskKind.PREPARE and task.privacy is None:
                     with of_the_data(task):
                         self._policy.check_cells(outcome.data)
                 elif task.kind is TaskKind.EVALUATE:

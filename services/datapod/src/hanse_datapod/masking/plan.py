@@ -6,6 +6,8 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, RingPlan, Task, TaskKind
+from hanse_fabric.messages.masking import Ring
+from hanse_learning.preparation.noisy import noisy_rings
 from hanse_learning.preparation.plan import HISTOGRAM, classes_in, counted, rings
 from hanse_schemas.prepare import rules_of
 
@@ -32,12 +34,16 @@ def check_plan(task: Task, masking: Masking) -> None:
 def _check_uncut(task: Task, plan: RingPlan) -> None:
     """Counts and limbs fit the rings that honest hubs announce. With others, sums of the same sites that were cut here
     and there would tell who is beyond which limit."""
-    asked = task.config.get("quantiles")
-    arrays = (
-        counted(rules_of(task.config.get("prepare")), classes_in(task.config)).arrays if asked is None else (HISTOGRAM,)
-    )
-    if plan.stochastic or plan.largest_weight != 1 or plan.entries != rings(arrays, plan.participants):
+    if plan.stochastic or plan.largest_weight != 1 or plan.entries != _rings(task, plan.participants):
         raise refused("a preparation's sums are neither weighted, cut nor rounded, but other rings are announced")
+
+
+def _rings(task: Task, participants: int) -> dict[str, Ring]:
+    if task.privacy is not None:
+        return noisy_rings(participants)
+    if task.config.get("quantiles") is not None:
+        return rings((HISTOGRAM,), participants)
+    return rings(counted(rules_of(task.config.get("prepare")), classes_in(task.config)).arrays, participants)
 
 
 def floor_of(policy: Policy, task: Task) -> int:

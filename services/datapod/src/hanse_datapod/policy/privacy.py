@@ -85,10 +85,10 @@ class PrivacyPolicy(Frozen):
                 "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
                 hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
             )  # fmt: skip
-        if task.kind is TaskKind.PREPARE and self.required:
+        if task.kind is TaskKind.PREPARE and task.privacy is None and self.required:
             raise forbidden(
-                "privacy.required", "a preparation, whose sums are exact", "jobs whose preparation asks for no sums",
-                hint="the owner gives the job a section privacy, which refuses it when it is submitted",
+                "privacy.required", "a preparation, whose sums are exact", "jobs with a privacy section",
+                hint="the owner gives the job a section privacy, by which these sums have noise that is charged",
             )  # fmt: skip
         if task.kind is TaskKind.EVALUATE and not (self.tells("evaluation") or self._covers_metrics(task)):
             raise forbidden(
@@ -102,7 +102,7 @@ class PrivacyPolicy(Frozen):
                 "privacy.required", "counts of test examples, which have no noise", "jobs without evaluate.metrics",
                 hint="the owner leaves evaluate.metrics out; privacy.metrics gives loss, accuracy and mse noise",
             )  # fmt: skip
-        if task.kind is not TaskKind.TRAIN:
+        if task.kind not in (TaskKind.TRAIN, TaskKind.PREPARE):
             return
         if task.privacy is None:
             if self.required:

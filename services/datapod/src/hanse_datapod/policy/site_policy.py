@@ -165,7 +165,9 @@ class Policy(Frozen):
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
             check_classes(classes := classes_in(task.config), schema)
-            self.check_protocols(asked_by(rules, classes))
+            # Where the policy says nothing of protocols, caution is about exact answers; these have noise.
+            cautious = self._cautious and task.privacy is None
+            self.asking.check_protocols(asked_by(rules, classes), cautious=cautious)
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
         if counts.subgroups is not None:

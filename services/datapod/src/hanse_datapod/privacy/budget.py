@@ -17,6 +17,7 @@ from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.privacy.expected import expected_charges, stands_for_all
 from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
+from hanse_datapod.privacy.preparation import is_private_preparation, preparation_noise, told_of
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
@@ -108,7 +109,9 @@ class SiteBudget:
                 site cannot keep; TAMPERED for a damaged ledger; NO_SPACE.
         """
         covered = covered_metrics(task)
-        if task.privacy is None or not (task.kind is TaskKind.TRAIN or (task.kind is TaskKind.EVALUATE and covered)):
+        prepares = is_private_preparation(task)
+        evaluates = task.kind is TaskKind.EVALUATE and covered is not None
+        if task.privacy is None or not (task.kind is TaskKind.TRAIN or prepares or evaluates):
             return None
         told: dict[str, Any] = {}
         charges: list[Charge] = []
@@ -127,6 +130,10 @@ class SiteBudget:
                 self._charge(task, event, count, note, part)
                 for part, (event, count) in zip(parts, noise.charged, strict=False)
             ]
+        if prepares:
+            drawn = preparation_noise(task, self._policy.accountant)
+            charges.append(self._charge(task, drawn.event, 1, f"preparation, {task.privacy.privacy.placement}"))
+            told = told_of(drawn, task)
         if covered is not None:
             if covered.by_example and units is not None:
                 raise invalid(
@@ -193,7 +200,7 @@ class SiteBudget:
 
     def with_head(self, task: Task, result: Result) -> Result:
         """The result of a task, with how far the ledger has come where the task was charged."""
-        charged = task.privacy is not None and task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE)
+        charged = task.privacy is not None and task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.PREPARE)
         if not charged or self._ledger is None or self._key is None:
             return result
         from hanse_privacy.witness import signed_head

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.metrics import covered_metrics
+from hanse_datapod.privacy.preparation import preparation_noise
 from hanse_fabric.messages import Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
@@ -56,6 +57,9 @@ def expected_charges(
     )  # fmt: skip
     times = 1 if noise.unit == "run" else rounds  # dp_ftrl is charged once
     charges = [Charge(task.project, task.run, "check", event, count * times) for event, count in noise.charged]
+    if TaskKind.PREPARE.value in task.config.get("kinds", ()):
+        drawn = preparation_noise(task.model_copy(update={"kind": TaskKind.PREPARE}), policy.accountant)
+        charges.append(Charge(task.project, task.run, "check", drawn.event))
     covered = [covered_metrics(task.model_copy(update={"kind": kind})) for kind in (TaskKind.TRAIN, TaskKind.EVALUATE)]
     for metrics, times in zip(covered, (rounds, _evaluations(task, rounds)), strict=True):
         if metrics is not None and times:

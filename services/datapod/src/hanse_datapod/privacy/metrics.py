@@ -63,6 +63,6 @@ def covered_metrics(task: Task) -> CoveredMetrics | None:
     if privacy is None or privacy.metrics is None or privacy.placement == "central":
         return None
     by_example = privacy.mechanism == "dp_sgd"
-    if by_example and task.kind is TaskKind.TRAIN:
+    if task.kind is TaskKind.PREPARE or (by_example and task.kind is TaskKind.TRAIN):
         return None
     return CoveredMetrics(privacy.metrics, by_example, None if task.masking is None else task.masking.ring)

@@ -77,6 +77,8 @@ class SiteNoise:
 
     def for_answer(self, task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
         """The noise of the answer to this task: `noise_for`, and what was exchanged for it."""
+        if task.kind is TaskKind.PREPARE:
+            return AnswerNoise()  # the worker has added it (`hanse_datapod.privacy.preparation`)
         if not _oblivious(task) or update is None:
             return noise_for(task, masking, update)
         from hanse_privacy.noise.site import drawn_noise, noise_steps

@@ -77,6 +77,12 @@ class RehearsedSite:
         """
         if task.privacy is None or task.privacy.privacy.placement == "central":
             return {}
+        if task.kind is TaskKind.PREPARE:
+            from hanse_datapod.privacy.preparation import preparation_noise, told_of
+
+            whole = task.privacy.privacy.model_copy(update={"placement": "local", "noise": None})
+            alone = task.model_copy(update={"privacy": task.privacy.model_copy(update={"privacy": whole})})
+            return {"privacy": told_of(preparation_noise(alone), task)}
         from hanse_datapod.privacy.budget import numbers_of
         from hanse_learning.site.private_terms import terms_of_work
 

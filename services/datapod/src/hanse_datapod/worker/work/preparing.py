@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from hanse_datapod.data.check import mismatch
 from hanse_datapod.data.load import SiteData
-from hanse_datapod.data.tables import SiteTables
+from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_learning.preparation.contributions import contributed
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.measured import fewest, measured
+from hanse_learning.preparation.noisy import NOISY, VARIANCE, released, told_variance
 from hanse_learning.preparation.order import question_of
 from hanse_learning.preparation.plan import HISTOGRAM, classes_in
+from hanse_privacy.noise.counts import CountNoise
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import TabularSchema
@@ -31,6 +35,8 @@ def measure(work: WorkContext) -> WorkOutcome:
         HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
     """
     tables = tables_of(work)
+    if work.config.get("privacy") is not None:
+        return _measure_privately(work, tables.train)
     table, rules = tables.train, rules_of(work.config.get("prepare"))
     classes = classes_in(work.config)
     asked = work.config.get("quantiles")
@@ -40,6 +46,20 @@ def measure(work: WorkContext) -> WorkOutcome:
     )  # fmt: skip
     write_tensors(work.output, layout_like(arrays), arrays)
     return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
+
+
+def _measure_privately(work: WorkContext, table: Table) -> WorkOutcome:
+    """The vector that is released, with the site's noise. It never fails on a cell, which would tell of it."""
+    told = work.config["privacy"]
+    noise = CountNoise.from_json(told.get("counts") or {})
+    rules, classes = rules_of(work.config.get("prepare")), classes_in(work.config)
+    vector = released(rules, classes, of_sites=bool(told.get("of_sites")))
+    people = table.examples
+    counted = contributed(vector, table.columns, len(table), labels=people.y if classes else None, whose=people.whose)
+    variance = np.array([told_variance(noise.variance)], np.int64)
+    arrays: dict[str, Any] = {NOISY: noise.add(counted), VARIANCE: variance}
+    write_tensors(work.output, layout_like(arrays), arrays)
+    return WorkOutcome(work.output, len(table), {})
 
 
 def on_prepared(work: WorkContext) -> WorkContext:
