@@ -53,8 +53,12 @@ class PatientClient(Client):
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Any:
-        whole, answered = (part.decode(errors="replace").encode() for part in (subject, reply))
-        return super()._build_message(sid, whole, answered, data, headers)
+        return super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
 
     async def _process_headers(self, headers: bytes) -> Any:
-        return await super()._process_headers(headers and headers.decode(errors="replace").encode())
+        return await super()._process_headers(_readable(headers)) if headers else None
+
+
+def _readable(text: bytes) -> bytes:
+    """UTF-8 in any case."""
+    return text if text.isascii() else text.decode(errors="replace").encode()

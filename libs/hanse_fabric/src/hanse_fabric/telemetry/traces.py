@@ -18,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 Attribute = str | int | float | bool
 
 _FORM = TraceContextTextMapPropagator()
+_CARRIES = "traceparent"
 _tracer: Tracer | None = None
 
 
@@ -77,13 +78,17 @@ def continued(parent: Context | None) -> Iterator[None]:
 def inject() -> dict[str, str]:
     """Headers that carry the current span to whoever reads the message; empty outside of any span."""
     headers: dict[str, str] = {}
-    _FORM.inject(headers)
+    if trace.get_current_span() is not trace.INVALID_SPAN:
+        _FORM.inject(headers)
     return headers
 
 
 def extract(headers: Mapping[str, str]) -> Context | None:
     """The span that a message's headers carry, as `parent` of `span`; None where they carry none."""
-    context = _FORM.extract({name.lower(): value for name, value in headers.items()}, context=Context())
+    carried = {name.lower(): value for name, value in headers.items()}
+    if _CARRIES not in carried:
+        return None
+    context = _FORM.extract(carried, context=Context())
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 

@@ -26,7 +26,7 @@ from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.client.sums import answer_sum
 from hanse_datapod.worker.frames import error_of, length_of, pack, unpack
 from hanse_datapod.worker.port import AskSum, OnProgress
-from hanse_datapod.worker.sandbox.terms import Confinement, Reach, runs_code
+from hanse_datapod.worker.sandbox.terms import Confinement, Reach, identity_of, runs_code
 from hanse_datapod.worker.told import check_frame, check_last, confinement_of
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -63,7 +63,8 @@ class _Child:
     def reaches(self, wanted: Reach) -> bool:
         """Whether it may open what is wanted: the very files that lie there now. (Of other participants of this process
         nothing is looked at: there may be hundreds.)"""
-        return self.reach.covers(wanted) and self.reach.files(wanted).items() <= self.files.items()
+        places = self.reach.places_of(wanted)
+        return places is not None and all(identity_of(place) == self.files.get(place) for place in places)
 
 
 @dataclass(slots=True, eq=False)

@@ -79,31 +79,29 @@ class Reach:
         write = [Path(body["output"]).parent, Path(body["state"])] if "output" in body else []
         return cls(data | absolute(read), absolute(write), policy)
 
-    def covers(self, other: Reach) -> bool:
-        """Whether a process that may reach this may reach `other`, under the same policy."""
-        reads = all(self._around(path) for path in other.read)
-        writes = all(_around(path, self.write) for path in other.write)
-        return reads and writes and self.policy == other.policy
-
-    def _around(self, path: Path) -> list[Path]:
-        """Of this, what a path lies at or in."""
-        return _around(path, self.read) + _around(path, self.write)
+    def places_of(self, other: Reach) -> frozenset[Path] | None:
+        """Where in this all lies that `other` may reach, under the same policy; None where some lies nowhere in it."""
+        if self.policy != other.policy:
+            return None
+        found: set[Path] = set()
+        for path in other.write:
+            found.update(places := _around(path, self.write))
+            if not places:
+                return None
+        for path in other.read:
+            found.update(places := _around(path, self.read) + _around(path, self.write))
+            if not places:
+                return None
+        return frozenset(found)
 
     def joined(self, other: Reach) -> Reach:
         """Both, under the policy of `other`."""
         write = _outermost(self.write | other.write)
         return Reach(_outermost(self.read | other.read, write), write, other.policy)
 
-    def files(self, wanted: Reach | None = None) -> dict[Path, tuple[int, int] | None]:
-        """What lies at each path now, by file system and inode: a process keeps what it was given when it began.
-
-        Args:
-            wanted: only of the paths that this lies at or in; None: of all.
-        """
-        if wanted is None:
-            return {path: _identity(path) for path in self.read | self.write}
-        paths = {place for path in wanted.read | wanted.write for place in self._around(path)}
-        return {path: _identity(path) for path in paths}
+    def files(self) -> dict[Path, tuple[int, int] | None]:
+        """What lies at each path now: a process keeps what it was given when it began."""
+        return {path: identity_of(path) for path in self.read | self.write}
 
     def require_apart(self, home: Path) -> None:
         """Check that nothing to be read holds the datapod's home, with its keys.
@@ -158,18 +156,19 @@ def absolute(paths: Any) -> frozenset[Path]:
 
 def _around(path: Path, places: frozenset[Path]) -> list[Path]:
     """Of absolute places, those that an absolute path lies at or in. (By text: this is asked several times a task.)"""
-    text = _as_folder(path)
-    return [place for place, folder in _as_folders(places) if text.startswith(folder)]
+    named, text, found = _by_text(places), str(path), []
+    while text:
+        if (place := named.get(text)) is not None:
+            found.append(place)
+        text = text.rpartition("/")[0]
+    if (root := named.get("/")) is not None and path != root:
+        found.append(root)
+    return found
 
 
 @lru_cache(maxsize=256)
-def _as_folders(places: frozenset[Path]) -> tuple[tuple[Path, str], ...]:
-    return tuple((place, _as_folder(place)) for place in places)
-
-
-def _as_folder(path: Path) -> str:
-    text = str(path)
-    return text if text.endswith("/") else text + "/"
+def _by_text(places: frozenset[Path]) -> dict[str, Path]:
+    return {str(place): place for place in places}
 
 
 def _outermost(paths: frozenset[Path], others: frozenset[Path] = frozenset()) -> frozenset[Path]:
@@ -179,7 +178,8 @@ def _outermost(paths: frozenset[Path], others: frozenset[Path] = frozenset()) ->
     )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """What lies at a path: its file system and inode; None for nothing."""
     try:
         found = path.stat()
     except OSError:
