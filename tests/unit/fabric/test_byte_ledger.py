@@ -8,7 +8,7 @@ import pytest
 
 from hanse_fabric.bus.broker import MemoryBroker
 from hanse_fabric.bus.memory import MemoryBus
-from hanse_fabric.doors.byte_ledger import ByteLedger, by_round, ledger_of
+from hanse_fabric.doors.byte_ledger import ByteLedger, Passed, by_round, ledger_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import LinkBytes, SentBytes
 from hanse_fabric.queue import stream_of
@@ -16,7 +16,8 @@ from hanse_fabric.subjects import SENT_BYTES
 from hanse_fabric.telemetry.catalogue import LINK_BYTES
 
 RUN = "a" * 12
-ONE = LinkBytes(bus_up=3, store_down=5)
+ONE = Passed(bus_up=3, store_down=5)
+WRITTEN = LinkBytes(**ONE._asdict())
 
 
 async def _told(bus: MemoryBus) -> dict[int, dict[str, LinkBytes]]:
@@ -38,7 +39,10 @@ async def test_what_several_processes_counted_is_added_up_by_round_and_site() ->
             ledger.count("triage", "north", ONE, run=RUN, step=step)
         await ledger.flush(bus)
     assert ledger_of(first) is not ledger_of(second)
-    assert await _told(first) == {0: {"north": ONE + ONE + ONE}, 3: {"north": LinkBytes(bus_up=18, store_down=30)}}
+    assert await _told(first) == {
+        0: {"north": WRITTEN + WRITTEN + WRITTEN},
+        3: {"north": LinkBytes(bus_up=18, store_down=30)},
+    }
 
 
 async def test_a_site_that_names_another_run_counts_to_none() -> None:
@@ -73,4 +77,4 @@ async def test_what_cannot_be_written_is_written_with_what_comes_next(monkeypatc
     ledger.count("triage", "north", ONE, run=RUN, step="r1-train")
     await ledger.flush(bus)
     await ledger.flush(bus)
-    assert await _told(bus) == {1: {"north": ONE + ONE}}
+    assert await _told(bus) == {1: {"north": WRITTEN + WRITTEN}}

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from hanse_coordinator.absence import note_there
 from hanse_coordinator.authority import Credentials
@@ -116,29 +117,32 @@ class SiteDoors:
         if await self._open_mark(request.project, request.participant, run, step) is None:
             self._tell_late(request, run, step)
             raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
-        await self._require_updates(request, run)
-        subject = RESULT.of(project=request.project, run=run, step=step, participant=request.participant)
+        where = {"project": request.project, "run": run, "step": step, "participant": request.participant}
+        await self._require_updates(request, where)
+        subject = RESULT.of(**where)
         digest = hashlib.sha256(request.content).hexdigest()
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
-        where = {"project": request.project, "run": run, "step": step, "participant": request.participant}
         self._open_steps.note_beside(request.asked.beside, **where)
         await self._bus.publish(
             subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
         )
         return b""
 
-    async def _require_updates(self, request: Request, run: str) -> None:
+    async def _require_updates(self, request: Request, where: Mapping[str, str]) -> None:
         """A result counts with what it names: sites hand in both at once, and either may arrive first.
 
         Raises:
             HanseError: UNAVAILABLE where an update that came by no store is not written down.
         """
         try:
-            named = _small_updates(Result.decode(request.content))
+            result = Result.decode(request.content)
         except HanseError:
             return  # whoever conducts the run refuses it, and tells people
-        for digest in named:
-            update = HANDED_IN.of(project=request.project, run=run, participant=request.participant, digest=digest)
+        self._open_steps.note_read(request.content, result, **where)
+        for digest in _small_updates(result):
+            update = HANDED_IN.of(
+                project=request.project, run=where["run"], participant=request.participant, digest=digest
+            )
             if not await self._handed_in.soon(update, _TOLD_SOON_S) and await self._bus.request(update, b"") != b"1":
                 raise HanseError(
                     ErrorCode.UNAVAILABLE, f"result: it names {digest}, which was not handed in",

@@ -16,12 +16,11 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.doors.byte_ledger import ledger_of
+from hanse_fabric.doors.byte_ledger import Passed, ledger_of
 from hanse_fabric.doors.serving import Request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
 from hanse_fabric.messages.objects import update_key
-from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.store.port import ObjectStore
@@ -94,15 +93,15 @@ class LinkServer:
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
             state = await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in)
             up = sum(part_size(request.put.size, part.number) for part in state.parts)
-            self._count(request, LinkBytes(store_up=up))
+            self._count(request, Passed(store_up=up))
             return LinkReply(upload=state)
         wanted = _to_get(request, task)
         key = str(wanted.key)
         url = await asyncio.to_thread(self._store.link_get, key, expires_in)
-        self._count(request, LinkBytes(store_down=wanted.size))
+        self._count(request, Passed(store_down=wanted.size))
         return LinkReply(link=Link(url=url, key=key, expires_at=self._clock.now() + expires_in))
 
-    def _count(self, request: LinkRequest, passed: LinkBytes) -> None:
+    def _count(self, request: LinkRequest, passed: Passed) -> None:
         """Count what a link is given for; its way is not by the hub's services."""
         where = {"run": request.run, "step": request.step}
         ledger_of(self._bus).opened(request.project, request.participant, **where)

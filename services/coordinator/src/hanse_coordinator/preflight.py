@@ -127,7 +127,7 @@ class _Asking:
         name, member = tokens["participant"], self._members.get(tokens["participant"])
         key = None if member is None else member.public_key
         try:
-            result = verified_result(record.data, key, **tokens)
+            result = verified_result(record.data, key, **tokens, read=None)
         except HanseError as error:
             count_refusal("result", error.code.code, self._project, name)
             _LOG.warning("result on %s refused: %s", record.subject, error)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from hanse_fabric.bus.port import Bus
@@ -42,12 +44,24 @@ def round_of(step: str) -> int:
     return int(found[1]) if found else 0
 
 
+class Passed(NamedTuple):
+    """`LinkBytes` of one message: every message is counted, so this is checked only where it is written down."""
+
+    bus_up: int = 0
+    bus_down: int = 0
+    store_up: int = 0
+    store_down: int = 0
+
+    def and_also(self, other: Passed) -> Passed:
+        return Passed(*map(operator.add, self, other))
+
+
 class ByteLedger:
     """What one process counts."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str, str, str], None] = OrderedDict()
-        self._unwritten: dict[tuple[str, str, int], dict[str, LinkBytes]] = {}
+        self._unwritten: dict[tuple[str, str, int], dict[str, Passed]] = {}
         self._dirty = asyncio.Event()
 
     def opened(self, project: str, participant: str, run: str, step: str) -> None:
@@ -61,22 +75,21 @@ class ByteLedger:
             self._open.popitem(last=False)
 
     def count(
-        self, project: str, participant: str, passed: LinkBytes, *, run: str | None = None, step: str | None = None
+        self, project: str, participant: str, passed: Passed, *, run: str | None = None, step: str | None = None
     ) -> None:
         """Count what has passed, to the run where the step was `opened`."""
         known = run is not None and step is not None and (project, participant, run, step) in self._open
-        for name, size in passed:
+        for (link, direction), size in zip(_WAYS, passed, strict=True):
             if size:
-                link, direction = name.split("_")
                 LINK_BYTES.add(size, link=link, direction=direction, part="runs" if known else "else")
         if not known or run is None or step is None:
             return
         self._add((project, run, round_of(step)), {participant: passed})
 
-    def _add(self, key: tuple[str, str, int], sites: Mapping[str, LinkBytes]) -> None:
+    def _add(self, key: tuple[str, str, int], sites: Mapping[str, Passed]) -> None:
         found = self._unwritten.setdefault(key, {})
         for name, passed in sites.items():
-            found[name] = found.get(name, LinkBytes()) + passed
+            found[name] = found.get(name, _NOTHING).and_also(passed)
         self._dirty.set()
 
     async def write(self, bus: Bus) -> None:
@@ -92,7 +105,8 @@ class ByteLedger:
         unwritten, self._unwritten = self._unwritten, {}
         for key, sites in unwritten.items():
             project, run, number = key
-            record = SentBytes(project=project, run=run, round=number, sites=sites)
+            counted = {name: LinkBytes(**passed._asdict()) for name, passed in sites.items()}
+            record = SentBytes(project=project, run=run, round=number, sites=counted)
             subject = SENT_BYTES.of(project=project, run=run, round=str(number))
             try:
                 await bus.publish(subject, record.encode(), message_id=secrets.token_hex(16), timeout=10.0)
@@ -102,6 +116,8 @@ class ByteLedger:
                     self._add(key, sites)
 
 
+_WAYS = tuple(name.split("_") for name in Passed._fields)
+_NOTHING = Passed()
 _LEDGERS: WeakKeyDictionary[Bus, ByteLedger] = WeakKeyDictionary()
 
 

@@ -13,13 +13,12 @@ from functools import partial
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
+from hanse_fabric.doors.byte_ledger import Passed, ledger_of, message_bytes
 from hanse_fabric.doors.frames import read_request, verify, write_answer, write_refusal
 from hanse_fabric.doors.repeats import Repeats
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.doors import Asked
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import DOORS, PARTICIPANTS, Door
@@ -191,7 +190,7 @@ class Doorkeeper:
             answer = self._refusal(kind, tokens, subject, data, error)
         # The request's headers carry its trace, and nothing else; it is the trace that goes on here.
         up = message_bytes(data, inject())
-        passed = LinkBytes(bus_up=up, bus_down=0 if kind in _SAID else len(answer))
+        passed = Passed(bus_up=up, bus_down=0 if kind in _SAID else len(answer))
         self._ledger.count(project, participant, passed, run=answer.run, step=answer.step)
         return answer.data
 

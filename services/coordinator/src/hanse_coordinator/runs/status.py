@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from hanse_coordinator.records import RunRecord
     from hanse_fabric.records import Bucket, Entry
 
+_EVERY_S = 0.2
+"""Rounds may be quicker than people read: between writes of a record that is not final."""
+
 
 class RunStatus:
     """Gathers changes to a run's record and writes them, coalesced, while `write` runs."""
@@ -45,11 +48,12 @@ class RunStatus:
         self._changed.set()
 
     async def write(self) -> None:
-        """Write changes as they come, until cancelled."""
+        """Write changes as they come, some together, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             await self.store(self._fields)
+            await self._clock.sleep(_EVERY_S)
 
     async def store(self, fields: dict[str, Any]) -> Entry[RunRecord]:
         """Write these values into the record, unless it is final already."""

@@ -135,7 +135,8 @@ class Inbox:
 
     def _verified(self, data: bytes, step: str, name: str) -> Result:
         key = self._roster.key_of(self._project, name)
-        return verified_result(data, key, project=self._project, run=self._run, step=step, participant=name)
+        where = {"project": self._project, "run": self._run, "step": step, "participant": name}
+        return verified_result(data, key, **where, read=self._open_steps.was_read(data, **where))
 
     def _outbox(self, record: Record, step: str, name: str) -> LedgerHead | None:
         """The head of the site's log that came beside its answer, if it has signed it: what came at this process's own

@@ -27,11 +27,10 @@ from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.vitals import BACKLOG, RunVitals, count_bytes
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
+from hanse_fabric.doors.byte_ledger import Passed, ledger_of, message_bytes
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
 from hanse_fabric.messages.doors import OpenFor
-from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.subjects import JOB, OPENS, RESULT, TASK, TASK_MARK, TELL, Stream
 from hanse_fabric.telemetry import inject
 from hanse_fabric.waiting import all_of
@@ -158,7 +157,7 @@ class TaskSteps:
             told = headers | {TASK_MARK: marks[name]}
             region = self._roster.region_of(task.project, name)
             self._ledger.opened(task.project, name, task.run, task.step)
-            down = LinkBytes(bus_down=message_bytes(data, told))
+            down = Passed(bus_down=message_bytes(data, told))
             self._ledger.count(task.project, name, down, run=task.run, step=task.step)
             await self._bus.tell(TELL.of(region=region, project=task.project, participant=name), data, headers=told)
 
