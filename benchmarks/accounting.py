@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-import tempfile
 from pathlib import Path
+
+from scratch import scratch
 
 from hanse_privacy.accounting.events import gaussian
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
@@ -38,7 +39,7 @@ def measure_accounting() -> dict[str, float]:
 
 def ledger_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
     """What a ledger says is spent after one run, charged in its rounds."""
-    with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+    with scratch("accounting") as folder:
         ledger = Ledger(Path(folder), Budgets(site=Budget(1e6, delta)))
         try:
             ledger.reserve(Charge("bench", "0" * 12, "r1", gaussian(noise, rate), steps))

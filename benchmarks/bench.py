@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from rounds import (
     tiny_job,
     write_site,
 )
+from scratch import scratch
 
 from hanse.embedded.deployment import Deployment
 
@@ -139,7 +139,7 @@ async def main() -> None:
         if name == "links" and not arguments.sections and os.geteuid():
             print(f"{'round_rtts':24} left out: networks of its own need root", flush=True)
             continue
-        with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+        with scratch("bench") as folder:
             found = await SECTIONS[name](Path(folder))
         if "peak" in found:
             peaks.append(found.pop("peak"))

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from gwas_deployed import deployed, machine
 from gwas_equality import compare, judged
 from gwas_plink import plink
 from gwas_studies import NAMES, PHENOTYPES, SIZES, Size, plan, study
+from scratch import scratch
 
 from hanse_genomics.compare import read_associations
 from hanse_genomics.compare.tables import Associations
@@ -169,7 +169,7 @@ def main() -> None:
         figures = scenarios(arguments)
     else:
         size = SIZES["small" if arguments.small else "copdgene" if arguments.copdgene else "full"]
-        with tempfile.TemporaryDirectory(prefix="hanse-bench-gwas-") as folder:
+        with scratch("bench-gwas") as folder:
             figures = asyncio.run(studies(size, arguments.tests or list(TESTS), Path(folder), arguments.mbit))
     if arguments.json:
         print(json.dumps(figures))

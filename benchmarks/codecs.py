@@ -13,7 +13,6 @@ import asyncio
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scratch import scratch
 
 from hanse_fabric.messages import Task
 from hanse_fabric.tensors.file import decode_tensors
@@ -153,7 +153,7 @@ def _examples(path: Path) -> Examples:
 
 def chains() -> dict[str, dict[str, float]]:
     """By chain: `bytes_over_plain`, `accuracy_difference`."""
-    with tempfile.TemporaryDirectory() as name:
+    with scratch("codecs") as name:
         folder = Path(name)
         write_shares(folder, [f"site-{number}" for number in range(SITES)], seed=3)
         plain = [trained(folder, None, False, seed) for seed in SEEDS]

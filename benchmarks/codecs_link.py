@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rounds import SCHEMA, sized_job, time_rounds, write_site
+from scratch import scratch
 
 from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment
@@ -28,7 +28,7 @@ async def rounds_behind_links(
     """
     job = sized_job(rounds, sites, megabytes) | ({} if codec is None else {"codec": codec})
     job["participants"]["deadline"] = 3000
-    with tempfile.TemporaryDirectory() as name:
+    with scratch("codecs-link") as name:
         async with Deployment(Path(name), "links", {}, SCHEMA) as deployment:
             await join_behind_links(deployment, sites, ["--mbit", str(mbit)])
             return round((await time_rounds(deployment, job)).p50, 1)

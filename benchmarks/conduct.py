@@ -16,13 +16,13 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from reading import FIRST_RELEASE, ROOT, source_lines, source_lines_at, workflow_files
 from rounds import SCHEMA, time_rounds, tiny_job, write_site
+from scratch import scratch
 from simulated import simulated_rounds_per_s
 
 from hanse.embedded.deployment import Deployment
@@ -51,7 +51,7 @@ def in_memory_rounds_per_s(rounds: int = 100) -> float:
 
 async def deployed_rounds_per_s(runs: int, rounds: int = 40) -> float:
     """From the median time of a round, as `make bench` measures it; a process for each site; the median of the runs."""
-    with tempfile.TemporaryDirectory(prefix="hanse-conduct-") as name:
+    with scratch("conduct") as name:
         folder = Path(name)
         sites = {f"site-{number}": write_site(folder / f"data-{number}", seed=number) for number in range(SITES)}
         async with Deployment(folder, "bench", sites, SCHEMA) as deployment:

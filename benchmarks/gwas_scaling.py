@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from gwas_deployed import deployed
 from gwas_studies import NAMES, Size, plan, study
 from matplotlib.figure import Figure
+from scratch import scratch
 
 from hanse_genomics.simulation import simulate
 from hanse_lab.measured import Finding, Measured, MeasuredClaim, write_measured
@@ -61,7 +61,7 @@ async def points() -> list[Point]:
     for test in TESTS:
         for name, values in SETS.items():
             for value in values:
-                with tempfile.TemporaryDirectory(prefix="hanse-gwas-scaling-") as folder:
+                with scratch("gwas-scaling") as folder:
                     key = size(name, value), test
                     if key not in made:
                         made[key] = await measured(name, value, test, Path(folder) / "study")

@@ -7,13 +7,13 @@ unequal size, a fortieth of those of table S3: as many cases in each, the more c
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from gwas_plink import plink
+from scratch import scratch
 
 from hanse_genomics.compare import Agreement, agreement, bonferroni, meta_analysis, read_associations
 from hanse_genomics.compare.tables import Associations
@@ -87,7 +87,7 @@ def plan(name: str, shares: Shares, *, snps: int, seed: int) -> Plan:
 def scenario(name: str, shares: Shares, federated: Federated, *, snps: int, seed: int = 11) -> Scenario:
     """Run one of them."""
     study = plan(name, shares, snps=snps, seed=seed)
-    with tempfile.TemporaryDirectory(prefix="hanse-gwas-") as temporary:
+    with scratch("gwas") as temporary:
         folder = Path(temporary)
         made = simulate(study, folder / "data")
         assert made.pooled is not None

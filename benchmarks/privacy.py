@@ -13,7 +13,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from exact_noise import measure_noise
 from oblivious import measure_oblivious
 from pairwise import measure_pairwise
 from rounds import SCHEMA, cpu_seconds, sized_job, time_rounds, write_site
+from scratch import scratch
 
 from hanse.embedded.deployment import Deployment
 from hanse_privacy.masks.stream import BLOCK_BYTES, MaskStream, Purpose
@@ -186,7 +186,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     figures: Figures = {}
     for name in arguments.sections or SECTIONS:
-        with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+        with scratch("bench-privacy") as folder:
             found = await SECTIONS[name](Path(folder))
         figures |= found
         for figure, value in found.items():

@@ -15,10 +15,8 @@ import argparse
 import asyncio
 import itertools
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +27,7 @@ import psutil
 from scale_figures import Usage, consumers, kib, messages, most, told
 from scale_losses import PATIENCE_S, lose_a_leaf, lose_a_server, raise_open_files
 from scale_sites import ALIVE, PHASES, Crowd, play
+from scratch import scratch
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
@@ -343,12 +342,8 @@ def main() -> None:
         return
     # Homes are many small files that are forced to the disk; sites' disks are not what is measured.
     shm = Path("/dev/shm")  # noqa: S108 - made anew there
-    homes = Path(tempfile.mkdtemp(prefix="hanse-scale-", dir=shm if shm.is_dir() else None))
-    try:
-        with tempfile.TemporaryDirectory(prefix="hanse-scale-") as folder:
-            found = asyncio.run(measure(given, Path(folder), homes))
-    finally:
-        shutil.rmtree(homes, ignore_errors=True)
+    with scratch("scale-homes", within=shm if shm.is_dir() else None) as homes, scratch("scale") as folder:
+        found = asyncio.run(measure(given, Path(folder), Path(homes)))
     if given.json:
         print(json.dumps(found))
     else:

@@ -6,10 +6,11 @@ PYTHONPATH=tests python benchmarks/simulated.py
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from scratch import scratch
 
 from hanse_fabric.virtual_time import VirtualClock
 from simulation.league import league
@@ -33,7 +34,7 @@ def simulated_rounds_per_s(rounds: int = 50, sites: int = 10) -> float:
             if record.state != "completed":
                 raise RuntimeError(f"the run {record.state}: {record.reason}")
 
-    with tempfile.TemporaryDirectory(prefix="hanse-simulated-") as folder:
+    with scratch("simulated") as folder:
         clock.run(main(Path(folder)))
     return rounds / spent
 

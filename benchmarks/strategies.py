@@ -12,13 +12,13 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scratch import scratch
 
 import hanse_learning
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
@@ -138,7 +138,7 @@ def measure(*, participants: int, columns: int, threads: int, repeats: int, only
     """All figures, by strategy."""
     total = participants * columns * 4 / 2**30
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="hanse-strategies-") as made:
+    with scratch("strategies") as made:
         folder = Path(made)
         write_updates(folder, participants, columns)
         objects = folder / "store" / "objects" / "updates" / "p"

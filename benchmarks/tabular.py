@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scratch import scratch
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of how rows are dealt")
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="hanse-tabular-") as name:
+    with scratch("tabular") as name:
         for number, table in enumerate(tables()):
             figures = found[table.name] = compared(Path(name) / str(number), table, arguments.seed)
             categories = sum(map(table.is_category, table.features))
