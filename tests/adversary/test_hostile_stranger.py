@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ from clocks import HandClock
 from hanse_coordinator.api.door import Bodies, Door, DoorRunner, HttpLimits, address_of
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.auth import FailureLimiter
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.clock import SYSTEM_CLOCK
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.secrets import make_api_key
 from hub_api import SCHEMA, START, Api, replica
 
 WHOLE = b"GET /v1/hub HTTP/1.1\r\nHost: hub\r\n\r\n"
@@ -195,3 +198,39 @@ def test_control_where_anybodys_word_is_taken_a_stranger_has_any_address_that_he
     monkeypatch.setattr("hanse_coordinator.api.door._within", lambda *_: True)
     http = make_mocked_request("GET", "/", headers={"X-Forwarded-For": "203.0.113.9"}).clone(remote="198.51.100.7")
     assert address_of(http, [ip_network("10.0.0.0/8")]) == "203.0.113.9"
+
+
+async def guessed(api: Api) -> tuple[int, int]:
+    """The statuses of a good token, and of a good key of another replica's, beside many guesses of both from the same
+    address, which behind an ingress is everybody's."""
+    owner = await api.make_key("operator")
+    await api.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    token = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    for _ in range(40):
+        await api.refused("POST", "/v1/join/challenge", body={"token": token[:-43] + "x" * 43})
+        await api.refused("GET", "/v1/status", make_api_key().text)
+    assert api.hub.keys.limiter.exhausted("127.0.0.1")
+    key = await api.make_key("operator")
+    api.hub.keys._records.pop(key.split("_")[1], None)  # as long as the watch has not brought it
+    async with api.client.post("/v1/join/challenge", json={"token": token}) as answer:
+        joined = answer.status
+    async with api.client.get("/v1/status", headers={"Authorization": f"Bearer {key}"}) as answer:
+        return joined, answer.status
+
+
+async def test_guesses_from_an_address_keep_no_good_token_or_key_out(api: Api) -> None:
+    assert await guessed(api) == (200, 200)
+
+
+@pytest.mark.control("test_guesses_from_an_address_keep_no_good_token_or_key_out")
+async def test_control_where_an_address_that_failed_is_shut_out_everybody_behind_it_is(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def shut_out(limiter: FailureLimiter, address: str, what: str) -> Iterator[None]:
+        if limiter.exhausted(address):
+            raise HanseError(ErrorCode.UNAUTHENTICATED, f"{what}: too many failed attempts")
+        yield
+
+    monkeypatch.setattr(FailureLimiter, "looking_up", shut_out)
+    assert await guessed(api) == (401, 401)

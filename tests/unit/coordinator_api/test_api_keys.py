@@ -83,16 +83,6 @@ async def test_a_first_key_with_the_id_of_another_is_refused(api: Any, operator:
         await register_bootstrap(file, api.hub.buckets.keys, api.clock)
 
 
-async def test_guesses_from_an_address_keep_no_good_key_out_not_even_one_of_another_replica(
-    api: Any, operator: str
-) -> None:
-    for _ in range(40):
-        await api.refused("GET", "/v1/status", make_api_key().text)
-    assert api.hub.keys.limiter.exhausted("127.0.0.1")
-    await api.ok("GET", "/v1/status", operator)
-    await api.ok("GET", "/v1/status", await api.make_key("operator"))
-
-
 def test_of_addresses_that_failed_too_often_a_few_at_once_make_the_bus_be_asked() -> None:
     limiter = FailureLimiter(HandClock(), allowed=1)
     limiter.failed("bad")
