@@ -200,7 +200,7 @@ def test_control_where_anybodys_word_is_taken_a_stranger_has_any_address_that_he
     assert address_of(http, [ip_network("10.0.0.0/8")]) == "203.0.113.9"
 
 
-async def guessed(api: Api) -> tuple[int, int]:
+async def guessed(api: Api, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The statuses of a good token, and of a good key of another replica's, beside many guesses of both from the same
     address, which behind an ingress is everybody's."""
     owner = await api.make_key("operator")
@@ -210,16 +210,16 @@ async def guessed(api: Api) -> tuple[int, int]:
         await api.refused("POST", "/v1/join/challenge", body={"token": token[:-43] + "x" * 43})
         await api.refused("GET", "/v1/status", make_api_key().text)
     assert api.hub.keys.limiter.exhausted("127.0.0.1")
+    monkeypatch.setattr(api.hub.keys, "note", lambda *_: None)  # the watch has not brought it yet
     key = await api.make_key("operator")
-    api.hub.keys._records.pop(key.split("_")[1], None)  # as long as the watch has not brought it
     async with api.client.post("/v1/join/challenge", json={"token": token}) as answer:
         joined = answer.status
     async with api.client.get("/v1/status", headers={"Authorization": f"Bearer {key}"}) as answer:
         return joined, answer.status
 
 
-async def test_guesses_from_an_address_keep_no_good_token_or_key_out(api: Api) -> None:
-    assert await guessed(api) == (200, 200)
+async def test_guesses_from_an_address_keep_no_good_token_or_key_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await guessed(api, monkeypatch) == (200, 200)
 
 
 @pytest.mark.control("test_guesses_from_an_address_keep_no_good_token_or_key_out")
@@ -233,4 +233,4 @@ async def test_control_where_an_address_that_failed_is_shut_out_everybody_behind
         yield
 
     monkeypatch.setattr(FailureLimiter, "looking_up", shut_out)
-    assert await guessed(api) == (401, 401)
+    assert await guessed(api, monkeypatch) == (401, 401)
