@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 from hanse_datapod.home.journal import FILE, FinishedTask, TaskJournal, work_of
 from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef, Outcome, Task
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages import LedgerHead, ObjectRef, Outcome, Task
+from hanse_privacy.witness import signed_head
 from hanse_site.link import result_for
 from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import task
@@ -125,6 +128,20 @@ def test_expired_answers_are_dropped_but_the_newest_stay(tmp_path: Path) -> None
     kept = TaskJournal(tmp_path).finished
     assert kept == tuple(given.id for given in old[-len(kept) :])
     assert 64 <= len(kept) < 100
+
+
+def test_how_far_the_ledger_had_come_is_remembered_however_many_answers_follow(tmp_path: Path) -> None:
+    past = datetime.now(UTC) - timedelta(hours=1)
+    charged, *others = [asked(number, issued_at=past, deadline=past) for number in range(1, 201)]
+    head = signed_head(3, "a" * 64, project="triage", participant="north", key=SigningKey.create())
+    answer = finished(charged)
+    journal = TaskJournal(tmp_path)
+    assert journal.charged is None
+    journal.finish(charged, replace(answer, result=answer.result.model_copy(update={"ledger": head})))
+    journal.close()
+    assert rewritten(tmp_path, others, above=16_000) > 0
+    assert TaskJournal(tmp_path).charged == LedgerHead.model_validate(head.model_dump(mode="json"))
+    assert len(TaskJournal(tmp_path).finished) < 200
 
 
 def test_a_task_that_is_answered_again_is_the_newest_of_those_remembered(journal: TaskJournal, tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ class TaskWork:
         self._home, self._folders = home, folders
         self._policy, self._journal = policy, journal
         self._outbox, self._data = outbox, data
-        self._budget = SiteBudget(home, policy.privacy, self._clock, key=link.identity.signing_key)
+        key = link.identity.signing_key
+        self._budget = SiteBudget(home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged)
         self._noise = SiteNoise(link, policy)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)

@@ -19,7 +19,7 @@ from typing import Any
 
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
-from hanse_fabric.messages import Result, Task
+from hanse_fabric.messages import LedgerHead, Result, Task
 
 FILE = "journal.jsonl"
 COMPACT_ABOVE = 16 << 20
@@ -64,6 +64,7 @@ class TaskJournal:
         self._size = 0
         self._places: dict[str, _LinePlace] = {}
         self._sessions: dict[tuple[str, str], tuple[str, str]] = {}
+        self._charged: tuple[str, LedgerHead] | None = None
         self.begun = 0
         with self._path.open("rb") as file:
             for line in file:
@@ -79,6 +80,8 @@ class TaskJournal:
             self._places[body["task"]] = _LinePlace(self._size, length, float(body["expires"]))
             if "session" in body:
                 self._sessions[body["run"], body["session"]] = (body["task"], body["work"])
+            if "ledger" in body:
+                self._charged = body["task"], LedgerHead.model_validate(body["ledger"])
         else:
             self.begun += 1
         self._size += length
@@ -109,6 +112,8 @@ class TaskJournal:
             "result": base64.b64encode(finished.result.encode()).decode(),
             "update": _text(finished.update),
         }
+        if finished.result.ledger is not None:
+            body["ledger"] = finished.result.ledger.model_dump(mode="json")
         if finished.extras:
             body["extras"] = {name: _text(data) for name, data in finished.extras.items()}
         if finished.tally is not None and task.masking is not None:
@@ -142,6 +147,12 @@ class TaskJournal:
             return self._sessions.get((run, session))
 
     @property
+    def charged(self) -> LedgerHead | None:
+        """How far the privacy ledger had come at the newest answer that was charged."""
+        with self._lock:
+            return None if self._charged is None else self._charged[1]
+
+    @property
     def finished(self) -> tuple[str, ...]:
         """Ids of the finished tasks that are remembered, oldest first."""
         return tuple(self._places)
@@ -173,7 +184,7 @@ class TaskJournal:
 
     def _compact(self) -> None:
         now = self._clock.now().timestamp()
-        newest = set(list(self._places)[-KEPT:])
+        newest = {*list(self._places)[-KEPT:], *(() if self._charged is None else self._charged[:1])}
         kept = [p for task, p in self._places.items() if task in newest or p.expires > now]
         lines = [os.pread(self._file, place.length, place.offset) for place in kept]
         durable.write_durably(self._path, b"".join(lines))

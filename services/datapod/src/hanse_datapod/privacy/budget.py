@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import HiddenFailure, Result, Task, TaskKind
+from hanse_fabric.messages import HiddenFailure, LedgerHead, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
@@ -85,14 +86,16 @@ class SiteBudget:
 
     Args:
         key: the site's, by which it knows the ledger's heads that it signed; None: none are signed.
+        answered: the head in the newest charged answer that the site itself remembers.
     """
 
     def __init__(
-        self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None
-    ) -> None:
+        self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None,
+        answered: Callable[[], LedgerHead | None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._folder = policy.ledger or home
         self._home = "" if policy.ledger is None else name_of(home)
-        self._policy, self._key, self._clock = policy, key, clock
+        self._policy, self._key, self._clock, self._answered = policy, key, clock, answered
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
@@ -223,9 +226,12 @@ class SiteBudget:
         return Charge(task.project, task.run, work, event, count, note)
 
     def _look_back(self, ledger: Ledger, task: Task) -> None:
-        """Hold the ledger against its newest head that the hub has seen, if that is in this site's own signature."""
+        """Hold the ledger against its newest head that this site remembers, whatever the hub says, and that the hub has
+        seen, if that is in this site's own signature."""
         from hanse_privacy.witness import is_own
 
+        if (remembered := self._answered()) is not None:
+            ledger.require(remembered)
         if task.ledger is None or self._key is None:
             return
         if is_own(task.ledger, project=task.project, participant=task.participant, key=self._key.verify_key):
