@@ -253,7 +253,8 @@ def test_a_private_run_is_prepared_as_in_memory_and_charged_once_though_the_coor
     wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
 ) -> None:
     privacy = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "noise_multiplier": 4.0}
-    asked = {"prepare": DECLARED, "privacy": privacy | {"metrics": {"epsilon": 0.5, "bounds": {"loss": 4.0}}}}
+    metrics = {"epsilon": 0.5, "bounds": {"loss": 4.0}}
+    asked = {"prepare": DECLARED, "evaluate": {"every": 1}, "privacy": privacy | {"metrics": metrics}}
     charges = {(f"r{number}-{step}") for number in (1, 2) for step in ("train", "evaluate")}
 
     def told(made: League, record: RunRecord) -> object:

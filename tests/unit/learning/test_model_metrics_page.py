@@ -29,7 +29,7 @@ _ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _PAGE
 
 def test_the_pages_jobs_are_taken() -> None:
     wards = Column(name="ward", kind="category", values=("burns", "stroke"))
-    schema = TabularSchema(features=(Column(name="age"), wards), target="died", classes=2)
+    schema = TabularSchema(features=(Column(name="age", minimum=0, maximum=120), wards), target="died", classes=2)
     blocks = re.findall(r"```yaml\n(.*?)```", _PAGE, re.DOTALL)
     assert blocks
     for block in blocks:

@@ -27,10 +27,10 @@ from sklearn.metrics import (
 from sklearn.preprocessing import StandardScaler
 
 from hanse_fabric.errors import HanseError
-from hanse_learning.pooled.count import counts_of, odds_of, probabilities_of
+from hanse_learning.pooled.count import counts_of, probabilities_of
 from hanse_learning.pooled.derive import Pooled, pooled, summed
 from hanse_learning.pooled.layout import MOST_EXAMPLES, MOST_WORDS, Counts, check_metrics, finest
-from hanse_learning.pooled.scores import histogram, ranking
+from hanse_learning.pooled.scores import histogram, odds_of, ranking
 from hanse_schemas.metrics import COUNTED, FINEST, of_task
 
 OF_CLASSES = of_task("classification")

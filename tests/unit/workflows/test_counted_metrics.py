@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from hanse.jobs import read_job
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_learning.pooled.layout import Counts, counts_in, counts_of_job, told_of
+from hanse_privacy.report import describe, whole_epsilon
 from hanse_schemas.job import EarlyStop, Job, check_job
 from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import completed_job
@@ -76,7 +78,7 @@ def test_means_that_every_run_has_need_no_counts() -> None:
                 "evaluate": {"metrics": ["f1"]}, "prepare": "none",
                 "privacy": {"mechanism": "dp_sgd", "placement": "local", "noise_multiplier": 1.0},
             },
-            "evaluate.metrics: 'f1'.*counts have no noise",
+            "evaluate.metrics: 'f1'.*a section privacy.metrics, for these counts have no noise",
         ),
     ],
 )  # fmt: skip
@@ -247,3 +249,74 @@ def test_an_evaluation_that_cannot_tell_the_metric_is_no_gain_and_no_failure() -
 def test_every_metric_of_counts_says_which_value_is_better() -> None:
     assert {metric.better for metric in COUNTED.values()} == {"max", "min"}
     assert EarlyStop.model_validate({"metric": "ece", "target": 0.1}).mode == "min"
+
+
+DP_SGD = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.0}
+
+
+def private(metrics: dict[str, Any] | None = None, schema: DataSchema = _CLASSES, **changes: Any) -> Job:
+    given = changes.pop("privacy", {})
+    section = DP_SGD | ({} if metrics is None else {"metrics": metrics}) | given
+    return submitted(schema, **({"rounds": 4, "prepare": "none", "privacy": section} | changes))
+
+
+def test_a_private_job_is_counted_with_noise_for_what_it_may_spend_after_its_last_round() -> None:
+    job = private({"epsilon": 0.5}, evaluate={"metrics": ["auroc", "brier"]})
+    counts = counts_of_job(job)
+    assert counts is not None
+    assert (counts.scale, counts.bins, counts.cells, job.evaluate.every) == (2.0, 16, 1, 4)
+    assert counts_in({"evaluate": {"counts": told_of(counts)}}) == counts
+    assert asked_by_job(job) == {}
+    assert whole_epsilon(job.model_copy(update={"privacy": job.privacy.model_copy(update={
+        "epsilon": 3.0, "noise_multiplier": None,
+    })})) == 3.5  # fmt: skip
+    assert "costs epsilon 0.5 for each evaluation of a site, 0.5 for 1 of them" in describe(job)
+    each = private({"epsilon": 0.5}, evaluate={"metrics": ["auroc"], "every": 1})
+    assert "0.5 for each evaluation of a site, 2 for 4 of them" in describe(each)
+    stopped = private({}, evaluate={"metrics": ["auroc"]}, stop={"metric": "auroc", "patience": 2})
+    assert stopped.evaluate.every == 1
+
+
+def test_an_owner_who_says_every_round_is_not_taken_for_one_who_says_nothing() -> None:
+    body = {"rounds": 4, "model": {"name": "logistic"}, "privacy": DP_SGD | {"metrics": {}}}
+    assert read_job(body)["evaluate"]["every"] == 4
+    assert check_job(read_job(body | {"evaluate": {"every": 1}})).evaluate.every == 1
+    assert check_job(read_job({"rounds": 4, "model": {"name": "logistic"}})).evaluate.every == 1
+
+
+def test_a_private_job_that_may_spend_and_says_nothing_is_given_metrics_of_one_count_each() -> None:
+    job = private({}, name="x")
+    assert job.evaluate.named == ("auroc", "average_precision", "sensitivity", "specificity", "f1", "brier")
+    assert job.evaluate.optional
+    of_more = _CLASSES.model_copy(update={"classes": 4})
+    assert private({}, of_more).evaluate.named == ("balanced_accuracy", "f1")
+    assert private({"bounds": {"loss": 4.0}}).evaluate.named == ()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changes", "words"),
+    [
+        (None, {"evaluate": {"metrics": ["f1"]}}, "evaluate.metrics: 'f1'.*privacy.metrics.*epsilon: 1.0"),
+        ({}, {"evaluate": {"metrics": []}}, "privacy.metrics.bounds: 'none'.*or evaluate.metrics of counts"),
+        ({}, {"evaluate": {"metrics": ["auroc"], "bins": 64}}, "evaluate.bins: 64.*2, 4, 8, 16 or 32"),
+        ({}, {"evaluate": {"metrics": ["auroc"], "bins": 12}}, "evaluate.bins: 12.*2, 4, 8, 16 or 32"),
+        (
+            {}, {"evaluate": {"metrics": ["auroc"]}, "privacy": {"mechanism": "gaussian"}},
+            "evaluate.metrics: 'auroc'.*none of these with gaussian, local: .*nothing would be left",
+        ),
+        ({}, {"schema": _NUMBERS, "evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*errors have no bound"),
+        (
+            {}, {"schema": _CLASSES.model_copy(update={"classes": 3}), "evaluate": {"metrics": ["brier"]}},
+            "evaluate.metrics: 'brier'.*no brier and ece of more than two classes",
+        ),
+        (
+            {"bounds": {"loss": 4.0}}, {"evaluate": {"metrics": ["f1"]}, "stop": {"metric": "accuracy", "patience": 1}},
+            "stop.metric: accuracy",
+        ),
+    ],
+)  # fmt: skip
+def test_what_noise_does_not_hide_or_leaves_nothing_of_is_refused_at_submission(
+    metrics: dict[str, Any] | None, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HanseError, match=words):
+        private(metrics, **changes)

@@ -64,7 +64,12 @@ def curves_section(curves: Curves, problem: Mapping[str, Any]) -> str:
 
 def of_whom(curves: Curves) -> str:
     """Whose examples an evaluation is of, in words."""
-    return f"Of {curves.get('examples', '?')} test examples of {curves.get('sites', '?')} sites together."
+    noise = curves.get("noise") or {}
+    said = f"Of {curves.get('examples', '?')} test examples of {curves.get('sites', '?')} sites together."
+    if not noise:
+        return said
+    errors = ", ".join(f"{name} {error:.2g}" for name, error in (noise.get("standard_error") or {}).items())
+    return f"{said} All counts have noise, which moves the metrics by about (standard error): {errors or '?'}."
 
 
 def _by_class(curves: Curves, labels: Sequence[str]) -> CurvesTable | None:
@@ -100,16 +105,25 @@ def _calibration(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     return CurvesTable("Calibration", ("probability", "examples", "predicted", "observed"), rows) if rows else None
 
 
+_ABOUT = ("examples", "standard_error")
+"""Of a group: no metrics."""
+
+
+def _with_error(group: Mapping[str, Any], name: str) -> str:
+    error = (group.get("standard_error") or {}).get(name)
+    return (f"{group[name]:.4f}" + (f" ± {error:.2g}" if error else "")) if name in group else ""
+
+
 def _by_group(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     found: Mapping[str, Any] = curves.get("subgroups") or {}
     if not found:
         return None
-    groups: dict[str, Mapping[str, float]] = dict(found["groups"])
+    groups: dict[str, Mapping[str, Any]] = dict(found["groups"])
     if "others" in found:
         groups["all others"] = found["others"]
-    names = list(dict.fromkeys(name for group in groups.values() for name in group if name != "examples"))
+    names = list(dict.fromkeys(name for group in groups.values() for name in group if name not in _ABOUT))
     rows = [
-        (label, str(group["examples"]), *(f"{group[name]:.4f}" if name in group else "" for name in names))
+        (label, str(group["examples"]), *(_with_error(group, name) for name in names))
         for label, group in groups.items()
     ]
     kept = ", ".join(found["kept_back"])

@@ -26,4 +26,6 @@ def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
         body["rounds"] = checked.rounds  # training always says how many, also where it is one
     else:  # and a study of how many cohorts: what is usual for training is few for it
         body["participants"] = {**body.get("participants", {}), "minimum": checked.participants.minimum}
+    if checked.privacy is not None and checked.privacy.metrics is not None:  # where unsaid it is after the last round
+        body["evaluate"] = {**body.get("evaluate", {}), "every": checked.evaluate.every}
     return body

@@ -72,11 +72,10 @@ def mark(site: SiteAnswer, about: str) -> str:
 
 
 def words(site: SiteAnswer) -> str:
-    """In which words it says no, and what else it says in its own."""
+    """In which words it says no."""
     if site.ok is None:
         return f"does not say: {site.reason}"
-    told = (finding for finding in site.findings if not finding.code.ok or finding.remains is not None or finding.text)
-    return "; ".join(finding.words for finding in told)
+    return "; ".join(finding.words for finding in site.findings if not finding.code.ok or finding.remains is not None)
 
 
 def _seen(site: ParticipantView) -> str:

@@ -16,6 +16,7 @@ from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
 from hanse_schemas.job import Job
+from hanse_schemas.metrics import COUNTED
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
@@ -116,10 +117,14 @@ def whole_epsilon(job: Job) -> float | None:
         epsilon += preparation_epsilon(privacy)
     if privacy.metrics is None:
         return epsilon
+    return epsilon + answers(job, privacy) * privacy.metrics.epsilon
+
+
+def answers(job: Job, privacy: Privacy) -> int:
+    """How many of a site's answers in a run have metrics that are charged, each step done once."""
     every = job.evaluate.every
     evaluations = -(-job.rounds // every) if every else 0
-    answers = evaluations if privacy.mechanism == "dp_sgd" else job.rounds + evaluations
-    return epsilon + answers * privacy.metrics.epsilon
+    return evaluations if privacy.mechanism == "dp_sgd" else job.rounds + evaluations
 
 
 def _unit(privacy: Privacy, unit: str | None) -> str:
@@ -192,7 +197,7 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
             f"{privacy.preparation.noise_multiplier:g}, which costs epsilon {preparation_epsilon(privacy):.4g}, on top."
         )
     if privacy.metrics is not None:
-        said.append(_metrics_in_words(privacy, privacy.metrics))
+        said.append(_metrics_in_words(job, privacy, privacy.metrics))
     elif job.evaluate.every:
         masked = job.secure_aggregation is not None
         how = "only their sums over sites are seen, but" if masked else "they leave each site in the clear, and"
@@ -222,12 +227,16 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
     return said
 
 
-def _metrics_in_words(privacy: Privacy, asked: PrivateMetrics) -> str:
-    names = ", ".join(f"{name} (to {bound:g})" for name, bound in sorted(asked.bounds.items()))
+def _metrics_in_words(job: Job, privacy: Privacy, asked: PrivateMetrics) -> str:
+    names = [f"{name} (to {bound:g})" for name, bound in sorted(asked.bounds.items())]
+    counted = [name for name in job.evaluate.named if name in COUNTED]
+    of = [f"{', '.join(names)}, which are cut"] * bool(names) + [f"counts for {', '.join(counted)}"] * bool(counted)
     what = "each evaluation" if privacy.mechanism == "dp_sgd" else "each training and each evaluation"
+    many = answers(job, privacy)
     return (
-        f"By the epsilon above, metrics: {names}. They are cut and have noise of their own, which costs epsilon "
-        f"{asked.epsilon:g} for {what} of a site, on top; each site's ledger adds it up."
+        f"By the epsilon above, metrics: {'; '.join(of)}. They have noise of their own, which costs epsilon "
+        f"{asked.epsilon:g} for {what} of a site, {many * asked.epsilon:g} for {many} of them, on top; each site's "
+        "ledger adds it up."
     )
 
 

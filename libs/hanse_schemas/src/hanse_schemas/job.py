@@ -80,7 +80,8 @@ class Evaluation(Frozen):
     """Evaluation at the sites.
 
     Attributes:
-        every: after so many rounds, and the last; 0 for never.
+        every: after so many rounds, and the last; 0 for never. With `privacy.metrics`, by which each is charged, and
+            without a section `stop` the default is the last alone.
         metrics: beside those that every run has (`hanse_schemas.metrics.METRICS`): of all sites' examples together,
             from what the sites count. None: not said; a job of a table is given some when it is submitted.
         optional: whether sites whose policies do not let this be counted take part all the same, and count nothing; so
@@ -262,6 +263,19 @@ class Job(Frozen):
         if isinstance(participants, dict) and "minimum" not in participants:
             body["participants"] = {**participants, "minimum": LEAST_COHORTS}
         return body
+
+    @model_validator(mode="before")
+    @classmethod
+    def _charged_evaluations(cls, body: Any) -> Any:
+        """Where evaluations are charged, there is one after the last round, unless the job says how many or stops by
+        them."""
+        if not isinstance(body, dict) or body.get("stop") is not None:
+            return body
+        privacy, evaluate, rounds = body.get("privacy"), body.get("evaluate", {}), body.get("rounds")
+        asked = privacy.get("metrics") if isinstance(privacy, dict) else getattr(privacy, "metrics", None)
+        if asked is None or not isinstance(evaluate, dict) or "every" in evaluate or not isinstance(rounds, int):
+            return body
+        return {**body, "evaluate": {**evaluate, "every": rounds}}
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Job:

@@ -102,12 +102,15 @@ def of_task(task: Task) -> tuple[str, ...]:
     return tuple(name for name in {**METRICS, **COUNTED} if name in every)
 
 
-def by_default(task: Task, classes: int) -> tuple[str, ...]:
+def by_default(task: Task, classes: int, *, noisy: bool = False) -> tuple[str, ...]:
     """What is counted for a job of a table that says nothing about it.
 
     Args:
         classes: 0 for regression.
+        noisy: whether counts have noise: those are given of which an example is in one count.
     """
+    if noisy and classes != 2:
+        return ("balanced_accuracy", "f1") if 0 < classes <= MOST_CLASSES else ()
     if task == "regression":
         return ("mae", "rmse", "r2")
     if classes == 2:

@@ -271,7 +271,8 @@ def with_counts(job: Job, schema: DataSchema | None) -> Job:
         names = (*names, counted)
     classes, optional = _classes(job, schema), asked.optional
     if not names and classes is not None and _has_defaults(job, schema):
-        names = metrics.by_default("classification" if classes else "regression", classes)
+        task: metrics.Task = "classification" if classes else "regression"
+        names = metrics.by_default(task, classes, noisy=job.privacy is not None)
         optional = True
     if not metrics.families(names):
         return job
@@ -286,8 +287,10 @@ def _has_defaults(job: Job, schema: DataSchema | None) -> bool:
     """Sites of release 0.1.0 can be in no masked sum with counts, but they are in none of a prepared table either."""
     if not isinstance(schema, TabularSchema) or job.evaluate.metrics is not None or job.evaluate.every == 0:
         return False
-    if job.code is not None or job.study is not None or job.privacy is not None:
+    if job.code is not None or job.study is not None:
         return False
+    if (privacy := job.privacy) is not None:
+        return privacy.mechanism == "dp_sgd" and privacy.metrics is not None and not privacy.metrics.bounds
     return job.secure_aggregation is None or isinstance(job.prepare, Prepare)
 
 

@@ -103,10 +103,15 @@ def asked_by_job(job: Job) -> dict[str, int]:
     asked = asked_by(prepare.rules, prepare.classes or 0) if isinstance(prepare, Prepare) and fits else {}
     counts = job.evaluate
     groups = 0 if counts.subgroups is None else len(counts.subgroups.labels)
-    return asked if counts.optional else asked | asked_by_counts(counts.named, counts.bins, counts.classes, groups)
+    noisy = job.privacy is not None
+    return asked if counts.optional else asked | asked_by_counts(
+        counts.named, counts.bins, counts.classes, groups, noisy=noisy
+    )  # fmt: skip
 
 
-def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | None, groups: int = 0) -> dict[str, int]:
+def asked_by_counts(
+    metrics: Iterable[str], bins: int | None, classes: int | None, groups: int = 0, *, noisy: bool = False
+) -> dict[str, int]:
     """The protocols that an evaluation needs, as `asked_by`.
 
     Coarse are histograms with a power of two of bins, which lie within each other (those of 31 and of 32 together would
@@ -117,7 +122,10 @@ def asked_by_counts(metrics: Iterable[str], bins: int | None, classes: int | Non
         bins: of each histogram; None: as many as fit.
         classes: None: not known, as of two.
         groups: of examples, each of which has its own counts; 0: all are together.
+        noisy: whether each count has noise that hides whose it is: then none is fine, but by whom is counted.
     """
+    if noisy:
+        return {"subgroup_counts": groups} if groups else {}
     needed, asked, classes = families(metrics), dict[str, int](), classes or 2
     if "scores" in needed:
         questions = FINEST if bins is None else bins * (classes if classes > 2 else 1) * max(1, groups)

@@ -69,7 +69,7 @@ def with_counted(
     if optional and not vectors:
         return metrics
     whole = pooled(counts, summed(vectors, counts.words))
-    each = {name: pooled(counts, words).metrics for name, words in vectors.items()}
+    each = {name: pooled(counts, words, errors=False).metrics for name, words in vectors.items()}
     least = {
         f"{name}_min": min(found[name] for found in each.values())
         for name in whole.metrics if each and all(name in found for found in each.values())

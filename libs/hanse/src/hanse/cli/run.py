@@ -16,9 +16,8 @@ from hanse.cli.output import emit_json, emit_record, emit_table, fits
 from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
 from hanse.cli.sweep import sweep
-from hanse.evaluation_tables import confusion_table
+from hanse.evaluation_tables import confusion_table, of_whom
 from hanse.hub import Project, Run
-from hanse.listed import words
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView, headline
 from hanse_fabric.errors import HanseError
@@ -73,7 +72,7 @@ def _show_sites(project: Project, job: Path) -> None:
         return
     if not answers:
         return
-    if any((site := SiteAnswer.model_validate(answer)).ok is not True or words(site) for answer in answers):
+    if any(SiteAnswer.model_validate(answer).ok is not True for answer in answers):
         emit_sites(answers)
     print(told(answers))
 
@@ -220,6 +219,8 @@ def show(
     if newest and (confusion := confusion_table(newest, labels)) is not None:
         print()
         emit_table(f"{confusion.title}, round {newest['round']}", confusion.head, confusion.rows)
+    if newest.get("noise"):
+        print(of_whom(newest))
     for name, why in history.undefined.items():
         print(f"{name}: {why}.")
     if history.traffic():

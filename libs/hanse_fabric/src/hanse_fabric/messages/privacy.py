@@ -19,10 +19,13 @@ class PrivateMetrics(Frozen):
     Attributes:
         epsilon: of each answer, all its numbers together; on top of what the updates cost.
         bounds: by name of a metric what it is cut to: to +-bound as a whole, with dp_sgd to 0..bound for each example.
+            None are needed for metrics of counts (`evaluate.metrics`).
+        rows: test examples of one unit of the project's schema that are counted, at most; 1 where each is its own.
     """
 
-    epsilon: float = Field(gt=0, le=1e6)
-    bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(min_length=1, max_length=16)
+    epsilon: float = Field(default=1.0, gt=0, le=1e6)
+    bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(default={}, max_length=16)
+    rows: int = Field(default=1, ge=1, le=1_000_000, exclude_if=lambda given: given == 1)  # since 0.2.0
 
 
 USUAL_SHARE = 0.1

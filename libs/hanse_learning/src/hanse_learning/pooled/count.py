@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.metrics import confusion
 from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOST_EXAMPLES, Counts
-from hanse_learning.pooled.scores import Floats, Words, histogram
+from hanse_learning.pooled.noisy import block_of
+from hanse_learning.pooled.scores import Floats, Words, histogram, odds_of
 from hanse_privacy.ring import limbs
 from hanse_schemas.metrics import COARSE
 
@@ -33,15 +36,24 @@ def counts_of(
         HanseError: SCHEMA_MISMATCH for so many examples that words could overflow; TRAINING_FAILED for outputs that are
             not finite.
     """
+    if counts.scale is not None:
+        return _each_group(counts, outputs, targets, groups, block_of)
     if len(targets) > MOST_EXAMPLES:
         raise unfit(f"test examples: at most {MOST_EXAMPLES} can be counted", len(targets))
     if not np.isfinite(outputs).all():
         raise HanseError(ErrorCode.TRAINING_FAILED, "evaluation: the model's outputs are not finite")
+    return _each_group(counts, outputs, targets, groups, _block)
+
+
+def _each_group(
+    counts: Counts, outputs: Floats, targets: NDArray[np.generic], groups: NDArray[np.int64] | None,
+    block: Callable[[Counts, Floats, NDArray[np.generic]], Words],
+) -> Words:  # fmt: skip
     if counts.subgroups is None:
-        return _block(counts, outputs, targets)
+        return block(counts, outputs, targets)
     if groups is None or len(groups) != len(targets):
         raise invalid("groups", None if groups is None else len(groups), f"one for each of {len(targets)} examples")
-    blocks = [_block(counts, outputs[groups == at], targets[groups == at]) for at in range(counts.groups)]
+    blocks = [block(counts, outputs[groups == at], targets[groups == at]) for at in range(counts.groups)]
     return np.concatenate(blocks)
 
 
@@ -54,22 +66,10 @@ def _block(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Wor
     return vector
 
 
-def odds_of(logits: Floats) -> Floats:
-    """Log-odds (n, classes) of each class against the mean of the others, from logits: nothing is lost where p rounds
-    to 1, and a model that knows nothing has scores near 0, where they are told apart best."""
-    columns = range(logits.shape[1])
-    return np.stack([logits[:, at] - _log_mean(np.delete(logits, at, axis=1)) for at in columns], axis=1)
-
-
 def probabilities_of(logits: Floats) -> Floats:
     """(n, classes)."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
-def _log_mean(values: Floats) -> Floats:
-    largest = values.max(axis=1)
-    return np.asarray(largest + np.log(np.exp(values - largest[:, None]).mean(axis=1)))
 
 
 def _confusion(counts: Counts, logits: Floats, labels: NDArray[np.generic]) -> Words:
@@ -95,13 +95,24 @@ def _probabilities(counts: Counts, logits: Floats, labels: NDArray[np.generic]) 
         said = logits.argmax(axis=1)
         chance, happened = chances[np.arange(len(said)), said], labels == said
         squared = np.square(chances - np.eye(counts.classes)[labels.astype(np.int64)]).sum(axis=1)
+    return calibration_words(chance, happened, squared, np.ones(len(chance), np.int64))
+
+
+def calibration_words(
+    chance: Floats, happened: NDArray[np.bool_], squared: Floats, many: NDArray[np.int64]
+) -> Words:  # fmt: skip
+    """The words of calibration, of so many examples of each probability.
+
+    Args:
+        chance, happened, squared, many: (n,) probabilities, whether it is so, squared errors, and numbers of examples.
+    """
     # Bins are open below, as where calibration errors are defined (Guo et al., 2017, section 2).
     at = np.clip(np.ceil(chance * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1)
     table = np.zeros((3, CALIBRATION_BINS), np.int64)
-    np.add.at(table[0], at, 1)
-    np.add.at(table[1], at, _fixed(chance))
-    np.add.at(table[2], at, happened.astype(np.int64))
-    return np.append(table.ravel(), _fixed(squared).sum()).astype(np.uint64)
+    np.add.at(table[0], at, many)
+    np.add.at(table[1], at, _fixed(chance) * many)
+    np.add.at(table[2], at, happened * many)
+    return np.append(table.ravel(), (_fixed(squared) * many).sum()).astype(np.uint64)
 
 
 def _fixed(values: Floats) -> NDArray[np.int64]:

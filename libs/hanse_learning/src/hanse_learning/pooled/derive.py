@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hanse_learning.metrics import matthews
 from hanse_learning.pooled.count import FRACTION_BITS, MOMENT_BITS
 from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOMENTS, MOST_EXAMPLES, Counts
+from hanse_learning.pooled.nearest import class_sizes, errors_of, exact, exact_layout, nearest
 from hanse_learning.pooled.scores import Words, ranking
 from hanse_learning.pooled.subgroups import of_groups
 from hanse_privacy.ring import limbs
@@ -51,11 +52,17 @@ class _Found:
         self.reasons |= dict.fromkeys(names, why)
 
 
-def pooled(counts: Counts, words: Words) -> Pooled:
+def pooled(counts: Counts, words: Words, *, errors: bool = True) -> Pooled:
     """What a sum (words,) of sites' vectors says. It never fails: what cannot be told has a reason.
 
-    Classes have equal weight in what is a mean over more than two of them. Of groups `curves` has `subgroups`.
+    Classes have equal weight in what is a mean over more than two of them. Of groups `curves` has `subgroups`; of
+    counts with noise `noise`, its scale and the standard error that it gives each metric.
+
+    Args:
+        errors: whether standard errors are told.
     """
+    if counts.scale is not None:
+        return _of_noisy(counts, counts.scale, words, errors=errors)
     if counts.subgroups is None:
         return _pooled(counts, words)
     blocks = words.reshape(counts.groups, counts.block)
@@ -70,6 +77,32 @@ def pooled(counts: Counts, words: Words) -> Pooled:
         sizes = tables.sum(axis=2).astype(np.int64)
     told = of_groups(blocks, sizes, asked.labels, asked.smallest, lambda block: _pooled(counts, block).metrics)
     return replace(found, curves=found.curves | {"subgroups": {"column": asked.column, **told}})
+
+
+def _of_noisy(counts: Counts, scale: float, words: Words, *, errors: bool) -> Pooled:
+    plain = exact_layout(counts)
+    blocks = words.view(np.int64).reshape(counts.groups, counts.block)
+    sites = int(blocks[0, 0])
+
+    def metrics(block: NDArray[np.int64]) -> dict[str, float]:
+        return _pooled(plain, exact(counts, block, 1)).metrics
+
+    def surely(block: NDArray[np.int64]) -> dict[str, float]:
+        return errors_of(counts, scale, block, metrics) if errors else {}
+
+    whole = nearest(counts, blocks.sum(axis=0))  # its head says how many blocks' noise it has
+    found = _pooled(plain, exact(counts, whole, sites))
+    curves = found.curves | {"noise": {"scale": scale, "standard_error": surely(whole)}}
+    asked = counts.subgroups
+    if asked is not None and found.metrics:
+        of_each = np.stack([nearest(counts, block) for block in blocks])
+        sizes = np.stack([class_sizes(counts, block) for block in of_each])
+        told = of_groups(
+            of_each, sizes, asked.labels, asked.smallest,
+            lambda block: metrics(block) | {"standard_error": surely(block)},
+        )  # fmt: skip
+        curves["subgroups"] = {"column": asked.column, **told}
+    return replace(found, curves=curves)
 
 
 def _all_consistent(counts: Counts, words: Words) -> bool:

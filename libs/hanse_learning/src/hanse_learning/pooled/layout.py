@@ -6,7 +6,7 @@ No numpy here: the hub chooses rings by it, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,8 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
 from hanse_fabric.messages.masking import MOST_COUNTS
-from hanse_schemas.job import Job
+from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_schemas.job import Evaluation, Job
 from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, MOST_CLASSES, Family, Task, families, of_task
 from hanse_schemas.prepare import Prepare
 from hanse_schemas.subgroups import Subgroups
@@ -29,8 +30,10 @@ MOST_EXAMPLES = 1 << 24
 CALIBRATION_BINS = 15
 MOMENT_LIMBS = 7
 """Limbs of 40 bits (`hanse_privacy.ring.limbs`) of each sum that regression needs."""
+PRIVATE_BINS = 16
+"""Of a histogram whose cells have noise: more are finer, and have more of it."""
 MOMENTS = ("absolute", "squared", "value", "value_squared")
-_HEAD = 2
+HEAD = 2
 """Words before the families': the number of sites, and that of their examples."""
 
 
@@ -43,6 +46,8 @@ class Counts:
         classes: number of classes; 0 for regression.
         bins: of each histogram of scores.
         subgroups: by which of the examples' groups it is counted; None: of all together.
+        scale: of the Laplace noise that each site adds to each count, in examples; None: counts are exact.
+        rows: with noise, of one unit of the project's schema so many examples are counted at most.
     """
 
     names: tuple[str, ...]
@@ -50,6 +55,8 @@ class Counts:
     classes: int
     bins: int = FINEST
     subgroups: Subgroups | None = None
+    scale: float | None = None
+    rows: int = 1
 
     @property
     def groups(self) -> int:
@@ -65,10 +72,12 @@ class Counts:
             "probabilities": 3 * CALIBRATION_BINS + 1,
             "moments": MOMENT_LIMBS * len(MOMENTS),
         }
-        found, at = dict[Family, slice](), _HEAD
+        found, at = dict[Family, slice](), HEAD
         needed = set(families(self.names))
         if self.subgroups is not None and self.classes:
             needed.add("confusion")  # it says how many of each class a group has
+        if needed and self.scale is not None and self.classes == 2:
+            needed = {"scores"}  # from which all follows, so that an example is in one cell
         for family in sorted(needed):
             found[family] = slice(at, at + sizes[family])
             at += sizes[family]
@@ -78,6 +87,11 @@ class Counts:
     def curves(self) -> int:
         """Histograms of scores: one of two classes, else one for each class against the others."""
         return 1 if self.classes == 2 else self.classes
+
+    @property
+    def cells(self) -> int:
+        """To how many counts one example adds 1."""
+        return ("confusion" in self.parts) + ("scores" in self.parts) * self.curves
 
     @property
     def block(self) -> int:
@@ -95,7 +109,68 @@ def finest(classes: int, names: Iterable[str], subgroups: Subgroups | None = Non
     named = tuple(name for name in names if name in COUNTED and COUNTED[name].family != "scores")
     others = Counts(named, "classification", classes, subgroups=subgroups)
     curves = classes if classes > 2 else 1
-    return max(COARSE, min(FINEST, (MOST_WORDS // others.groups - others.block - _HEAD) // (2 * curves)))
+    return max(COARSE, min(FINEST, (MOST_WORDS // others.groups - others.block - HEAD) // (2 * curves)))
+
+
+def with_noise(asked: Evaluation, metrics: PrivateMetrics) -> Counts:
+    """What is counted with noise: coarse, for each cell has its own."""
+    classes = asked.classes or 0
+    bins = asked.bins or (PRIVATE_BINS if classes <= 2 else max(2, 1 << (COARSE // classes).bit_length() - 1))
+    task: Task = "classification" if classes else "regression"
+    counts = Counts(asked.named, task, classes, bins, asked.subgroups, scale=1.0, rows=metrics.rows)
+    return replace(counts, scale=scale_of(counts, metrics))
+
+
+def without_noise(counts: Counts) -> Counts:
+    """The same metrics of exact counts."""
+    bins = finest(counts.classes, counts.names, counts.subgroups)
+    return replace(counts, bins=bins, scale=None, rows=1)
+
+
+def scale_of(counts: Counts, metrics: PrivateMetrics) -> float:
+    """The scale of Laplace noise, in examples, that hides a unit in all that an answer tells, for its epsilon: `rows`
+    examples in `cells` counts each, and what means and their number take (`hanse_privacy.noise.metrics`)."""
+    means = len(metrics.bounds) + 1 if metrics.bounds else 0
+    return (means + counts.cells * counts.rows) / metrics.epsilon
+
+
+def check_noise(counts: Counts, privacy: Privacy) -> None:
+    """Refuse counts that would have no noise, or none that hides what the section hides.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field.
+    """
+    field, named = "evaluate.metrics", ", ".join(name for name in counts.names if name in COUNTED)
+    if privacy.metrics is None:
+        raise invalid(
+            field, named, "a section privacy.metrics, for these counts have no noise without",
+            hint="privacy.metrics: {epsilon: 1.0} lets each evaluation spend so much, on top of the updates' epsilon",
+        )  # fmt: skip
+    if privacy.mechanism != "dp_sgd" or privacy.placement != "local":
+        raise invalid(
+            field, named, f"none of these with {privacy.mechanism}, {privacy.placement}: of counts that hide all of a "
+            "site's examples nothing would be left; with dp_sgd one example is hidden, or one unit",
+        )  # fmt: skip
+    if counts.task == "regression":
+        raise invalid(field, named, "none of these of regression with a section privacy: errors have no bound",
+                      hint="privacy.metrics: {bounds: {mse: 4.0}} cuts them, and gives their mean noise")  # fmt: skip
+    fine = [name for name in counts.names if name in COUNTED and COUNTED[name].family == "probabilities"]
+    if fine and counts.classes > 2:
+        raise invalid(field, fine[0], "no brier and ece of more than two classes with a section privacy")
+    if counts.bins & (counts.bins - 1) or counts.bins > COARSE:
+        raise invalid("evaluate.bins", counts.bins, f"2, 4, 8, 16 or {COARSE} with a section privacy")
+    if counts.scale != scale_of(counts, privacy.metrics) or counts.rows != privacy.metrics.rows:
+        raise invalid("evaluate.counts.scale", counts.scale, f"{scale_of(counts, privacy.metrics):g}, as is charged")
+
+
+def check_told(privacy: Privacy | None) -> None:
+    """Refuse a charge for nothing.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    if privacy is not None and privacy.metrics is not None and not privacy.metrics.bounds:
+        raise invalid("privacy.metrics.bounds", "none", "that of a metric, or evaluate.metrics of counts")
 
 
 def counts_of_job(job: Job) -> Counts | None:
@@ -113,6 +188,8 @@ def counts_of_job(job: Job) -> Counts | None:
             "this project's schema does not tell",
         )  # fmt: skip
     task: Task = "classification" if asked.classes else "regression"
+    if job.privacy is not None and job.privacy.metrics is not None:
+        return with_noise(asked, job.privacy.metrics)
     bins = finest(asked.classes, asked.named, asked.subgroups) if asked.bins is None else asked.bins
     return Counts(asked.named, task, asked.classes, bins, asked.subgroups)
 
@@ -125,16 +202,14 @@ def check_counts(job: Job) -> None:
     """
     counts = counts_of_job(job)
     if counts is None:
+        check_told(job.privacy)
         return
     field, named = "evaluate.metrics", ", ".join(name for name in counts.names if name in COUNTED)
     check_metrics(counts.names, counts.task)
     if job.code is not None:
         raise invalid(field, named, "none of these with site code, whose test() reports what it likes")
     if job.privacy is not None:
-        raise invalid(
-            field, named, "none of these with a section privacy, for counts have no noise",
-            hint="privacy.metrics gives loss, accuracy and mse noise that is charged",
-        )  # fmt: skip
+        check_noise(counts, job.privacy)
     if counts.classes > MOST_CLASSES:
         raise invalid("evaluate.classes", counts.classes, f"at most {MOST_CLASSES}, of which sites can count together")
     most = finest(counts.classes, counts.names, counts.subgroups)
@@ -176,7 +251,9 @@ def counts_in(config: Mapping[str, Any]) -> Counts | None:
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.evaluate.counts: {explain(error)}") from None
     check_metrics(asked.names, asked.task)
-    counts = Counts(asked.names, asked.task, asked.classes, asked.bins, asked.subgroups)
+    counts = Counts(
+        asked.names, asked.task, asked.classes, asked.bins, asked.subgroups, asked.scale, asked.rows
+    )  # fmt: skip
     if asked.subgroups is not None and asked.subgroups.kind is None:
         raise invalid("task.config.evaluate.counts.subgroups", told, "a column with its kind and values")
     if counts.words > MOST_WORDS or (asked.task == "classification") != (asked.classes > 1):
@@ -191,7 +268,11 @@ def is_optional(config: Mapping[str, Any]) -> bool:
 
 def told_of(counts: Counts) -> dict[str, Any]:
     """As a task's config has it."""
-    told = {"names": list(counts.names), "task": counts.task, "classes": counts.classes, "bins": counts.bins}
+    told: dict[str, Any] = {
+        "names": list(counts.names), "task": counts.task, "classes": counts.classes, "bins": counts.bins,
+    }  # fmt: skip
+    if counts.scale is not None:
+        told |= {"scale": counts.scale, "rows": counts.rows}
     if counts.subgroups is None:
         return told
     return told | {"subgroups": counts.subgroups.model_dump(mode="json")}
@@ -203,6 +284,8 @@ class _Asked(Frozen):
     classes: int = Field(ge=0, le=MOST_CLASSES)
     bins: int = Field(ge=2, le=FINEST)
     subgroups: Subgroups | None = None
+    scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rows: int = Field(default=1, ge=1)
 
 
 def check_metrics(names: Iterable[str], task: Task, *, field: str = "evaluate.metrics") -> None:

@@ -26,7 +26,7 @@ Words = NDArray[np.uint64]
 
 SMALLEST, LARGEST = 0.02, 256.0
 _PLACES = 1 << 16
-_COUNT_ABOVE = np.uint64(40)
+COUNT_ABOVE = np.uint64(40)
 _SUM = np.uint64((1 << 40) - 1)
 
 
@@ -34,6 +34,24 @@ def place(odds: Floats) -> Floats:
     """Where log-odds lie: (n,) of (1), in [0, 1)."""
     u = (1.0 + np.arcsinh(odds / SMALLEST) / math.asinh(LARGEST / SMALLEST)) / 2.0
     return np.clip(np.nan_to_num(u, nan=0.0), 0.0, np.nextafter(1.0, 0.0))
+
+
+def middles(bins: int) -> Floats:
+    """The log-odds that lie in the middle of each bin: (bins,)."""
+    u = (np.arange(bins) + 0.5) / bins
+    return np.asarray(SMALLEST * np.sinh((2.0 * u - 1.0) * math.asinh(LARGEST / SMALLEST)))
+
+
+def odds_of(logits: Floats) -> Floats:
+    """Log-odds (n, classes) of each class against the mean of the others, from logits: nothing is lost where p rounds
+    to 1, and a model that knows nothing has scores near 0, where they are told apart best."""
+    columns = range(logits.shape[1])
+    return np.stack([logits[:, at] - _log_mean(np.delete(logits, at, axis=1)) for at in columns], axis=1)
+
+
+def _log_mean(values: Floats) -> Floats:
+    largest = values.max(axis=1)
+    return np.asarray(largest + np.log(np.exp(values - largest[:, None]).mean(axis=1)))
 
 
 def histogram(odds: Floats, positive: NDArray[np.bool_], bins: int, *, places: bool = True) -> Words:
@@ -49,7 +67,7 @@ def histogram(odds: Floats, positive: NDArray[np.bool_], bins: int, *, places: b
     for kind in (positive, ~positive):
         count = np.bincount(at[kind], minlength=bins).astype(np.uint64)
         total = np.bincount(at[kind], weights=inside[kind], minlength=bins).astype(np.uint64)  # whole, below 2^53
-        rows.append((count << _COUNT_ABOVE) + total)
+        rows.append((count << COUNT_ABOVE) + total)
     return np.stack(rows)
 
 
@@ -74,7 +92,7 @@ class Ranking:
 
 def ranking(words: Words) -> Ranking:
     """Of a sum (2, bins) of `histogram`s."""
-    p, q = ((words[kind] >> _COUNT_ABOVE).astype(np.int64) for kind in (0, 1))
+    p, q = ((words[kind] >> COUNT_ABOVE).astype(np.int64) for kind in (0, 1))
     positives, negatives = int(p.sum()), int(q.sum())
     if not positives or not negatives:
         return Ranking(positives, negatives)

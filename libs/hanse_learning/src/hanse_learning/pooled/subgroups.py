@@ -9,17 +9,17 @@ keeps back none that the other tells, and what both tell leaves no fewer than wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
-from hanse_learning.pooled.scores import Words
 from hanse_schemas.subgroups import Subgroups
 
 Numbers = NDArray[np.int64]
+T = TypeVar("T", np.int64, np.uint64)
 
 
 def group_of(asked: Subgroups, cells: NDArray[Any]) -> Numbers:
@@ -69,8 +69,8 @@ def keep_first(there: Numbers) -> Callable[[int], tuple[int, ...]]:
 
 
 def of_groups(
-    blocks: Words, sizes: Numbers, labels: tuple[str, ...], smallest: int,
-    measure: Callable[[Words], dict[str, float] | None],
+    blocks: NDArray[T], sizes: Numbers, labels: tuple[str, ...], smallest: int,
+    measure: Callable[[NDArray[T]], Mapping[str, Any] | None],
 ) -> dict[str, Any]:  # fmt: skip
     """What is told of groups, as JSON: by name `examples` and metrics; `others` are all that are kept back, together.
 

@@ -16,6 +16,7 @@ from hanse_fabric.tensors.words import pack_words
 from hanse_learning.metrics import confusion, matthews
 from hanse_learning.pooled.count import counts_of
 from hanse_learning.pooled.layout import Counts
+from hanse_learning.pooled.noisy import chosen_rows
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import class_logits, tensors
@@ -56,7 +57,7 @@ def evaluated(
     """As `evaluate`, with what is counted for metrics of all sites' examples.
 
     Args:
-        counts: None, or what to count; nothing where values are cut, for these are to have noise.
+        counts: None, or what to count; where values are cut, only counts that are to have noise as well.
         groups: (n,) of the examples, where these are counted by groups.
 
     Raises:
@@ -70,7 +71,9 @@ def evaluated(
     with torch.no_grad():
         outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
     if cut is not None:
-        return Evaluated(_means(_each(outputs, y, problem), cut))
+        noisy = counts if counts is not None and counts.scale is not None else None
+        counted = "" if noisy is None else _counted(noisy, outputs, y, problem, groups, data.whose)
+        return Evaluated(_means(_each(outputs, y, problem), cut) if cut else {}, counted)
     counted = "" if counts is None else _counted(counts, outputs, y, problem, groups)
     if problem.task == "classification":
         outputs = class_logits(outputs)
@@ -95,9 +98,13 @@ def evaluated(
 
 
 def _counted(
-    counts: Counts, outputs: torch.Tensor, y: torch.Tensor, problem: Problem, groups: NDArray[np.int64] | None
-) -> str:
+    counts: Counts, outputs: torch.Tensor, y: torch.Tensor, problem: Problem, groups: NDArray[np.int64] | None,
+    whose: NDArray[np.int64] | None = None,
+) -> str:  # fmt: skip
     """What is counted of outputs (n, k), in double precision."""
+    if whose is not None:
+        rows = chosen_rows(whose, counts.rows)
+        outputs, y, groups = outputs[rows], y[rows], None if groups is None else groups[rows]
     if problem.task == "classification":
         outputs = class_logits(outputs)
     has = outputs.shape[1] if problem.task == "classification" else 0

@@ -127,10 +127,7 @@ def count_noise(
         check_distributed(privacy, active)
         parts = parts_of(privacy, active)
     if privacy.mechanism in (*LAPLACE, "staircase"):
-        scale = change.l1 * (1 / epsilon if epsilon is not None else multiplier or 0.0)
-        steps = math.ceil(scale)
-        exact.check_scale(steps)
-        return CountNoise(False, steps, parts, Event("pure", change.l1 / steps))
+        return laplace_noise(change, 1 / epsilon if epsilon is not None else multiplier or 0.0, parts=parts)
     if multiplier is None:
         multiplier = noise_for("gaussian", epsilon or 0.0, delta, 1, accountant=accountant)
     # The sum hides what continuous noise of a variance that is smaller by SMOOTH hides (`noise.exact`).
@@ -139,3 +136,17 @@ def count_noise(
         raise invalid("noise of counts", f"{sigma} steps", f"{LEAST_GAUSSIAN_STEPS} steps of the vector's grid or more")
     exact.check_scale(sigma)
     return CountNoise(True, sigma, 1, Event("gaussian", multiplier))
+
+
+def laplace_noise(change: Change, multiplier: float, *, parts: int = 1) -> CountNoise:
+    """Laplace noise of one vector that is released once, whatever the job's mechanism: whole at a site, or in parts.
+
+    Args:
+        multiplier: the scale per unit of change in L1: 1 / epsilon.
+
+    Raises:
+        HanseError: INVALID_INPUT for noise below a step or above 2^50 of them.
+    """
+    steps = math.ceil(change.l1 * multiplier)
+    exact.check_scale(steps)
+    return CountNoise(False, steps, parts, Event("pure", change.l1 / steps))

@@ -21,7 +21,7 @@ from hanse_privacy.rules.sections import (
     stay,
 )
 from hanse_schemas.job import LEAST_COHORTS, Job
-from hanse_schemas.metrics import COUNTED, METRICS
+from hanse_schemas.metrics import COUNTED, METRICS, counted_for
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 AVERAGING = "federated_averaging"
@@ -252,9 +252,8 @@ def weights_of_rows(job: Job, privacy: Privacy) -> str | None:
 
 
 def central_metrics(_job: Job, privacy: Privacy) -> str | None:
-    return (
-        "privacy.metrics: given with placement central" if _asked(privacy) and privacy.placement == "central" else None
-    )
+    asked = privacy.metrics is not None and privacy.placement == "central"
+    return "privacy.metrics: given with placement central" if asked else None
 
 
 def metrics_of_groups(_job: Job, privacy: Privacy) -> str | None:
@@ -263,8 +262,10 @@ def metrics_of_groups(_job: Job, privacy: Privacy) -> str | None:
 
 
 def untold_metric(job: Job, privacy: Privacy) -> str | None:
-    metric = job.stop.metric if job.stop is not None and _asked(privacy) else None
-    return f"stop.metric: {metric}" if metric is not None and metric not in _asked(privacy) else None
+    metric = job.stop.metric if job.stop is not None and privacy.metrics is not None else None
+    if metric is None or metric in _asked(privacy) or counted_for(metric) in job.evaluate.named:
+        return None
+    return f"stop.metric: {metric}"
 
 
 def _asked(privacy: Privacy) -> frozenset[str]:

@@ -285,9 +285,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.metrics",
-        "a stop.metric that is not among its bounds",
+        "a stop.metric that is neither among its bounds nor counted",
         "sites with privacy.required tell no others",
-        "give the metric a bound in privacy.metrics",
+        "give the metric a bound in privacy.metrics, or take one that evaluate.metrics counts",
         private(at.untold_metric),
     ),
     Rule(

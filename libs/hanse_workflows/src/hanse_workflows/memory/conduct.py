@@ -81,8 +81,8 @@ def conduct(
         told: is told news: kind, round, data.
         published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
-        sites_add_noise: whether `MemorySite.work` adds the noise of `task.privacy` to its update. Without it, a job
-            whose sites add noise (placement local or distributed) is refused, for its model would have none.
+        sites_add_noise: whether `MemorySite.work` adds the noise of `task.privacy` to all that it answers. Without it,
+            a job whose sites add noise (placement local or distributed) is refused, for its model would have none.
 
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
@@ -96,7 +96,7 @@ def conduct(
     if job.privacy is not None and job.privacy.placement != "central" and not sites_add_noise:
         expected = "central, in a run in memory: no site's ledger stands behind it"
         raise invalid("privacy.placement", job.privacy.placement, expected)
-    if job.privacy is not None and job.privacy.metrics is not None:
+    if job.privacy is not None and job.privacy.metrics is not None and not sites_add_noise:
         raise invalid("privacy.metrics", "given", "absent, in a run in memory: no site's ledger stands behind it")
     if initial is not None and job.initial_model is not None:
         entries = read_entries(len(initial), lambda offset, length: initial[offset : offset + length])

@@ -106,7 +106,7 @@ def as_sites_allow(job: Job, told: Mapping[str, Collection[str] | None]) -> tupl
         kept = asked.model_copy(update={"metrics": (), "optional": False})
         why = f"evaluate.metrics: {named} are not counted, for {_some(old)} is of release 0.1.0"
         return job.model_copy(update={"evaluate": kept}), (why,)
-    fine = asked_by_counts(asked.named, asked.bins, asked.classes)
+    fine = asked_by_counts(asked.named, asked.bins, asked.classes, noisy=job.privacy is not None)
     open_at = {site: set(open_) for site, open_ in told.items() if open_ is not None}
     sites = sorted(site for site, open_ in open_at.items() if not fine.keys() <= open_)
     if not sites:

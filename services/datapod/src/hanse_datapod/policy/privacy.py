@@ -10,7 +10,7 @@ from pydantic import Field
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.names import Slug
-from hanse_learning.pooled.layout import counts_in, is_optional
+from hanse_learning.pooled.layout import check_noise, counts_in, is_optional
 
 Placement = Literal["local", "distributed", "central"]
 Uncovered = Literal["evaluation", "examples", "seconds"]
@@ -96,11 +96,16 @@ class PrivacyPolicy(Frozen):
                 hint="the owner sets privacy.metrics, which gives them noise, or evaluate: {every: 0}; or the site's "
                 "administrator opens it for people who are in no guarantee then",
             )  # fmt: skip
-        counted = task.kind is TaskKind.EVALUATE and counts_in(task.config) is not None
-        if counted and self.required and not is_optional(task.config):
+        counts = counts_in(task.config) if task.kind is TaskKind.EVALUATE else None
+        noisy = counts is not None and counts.scale is not None
+        if counts is not None and noisy:
+            if task.privacy is None or not self._covers_metrics(task):
+                raise forbidden("privacy", "counts that are to have noise", "privacy.metrics, by which it is charged")
+            check_noise(counts, task.privacy.privacy)
+        if counts is not None and not noisy and self.required and not is_optional(task.config):
             raise forbidden(
                 "privacy.required", "counts of test examples, which have no noise", "jobs without evaluate.metrics",
-                hint="the owner leaves evaluate.metrics out; privacy.metrics gives loss, accuracy and mse noise",
+                hint="the owner leaves evaluate.metrics out, or gives them noise by privacy.metrics",
             )  # fmt: skip
         if task.kind not in (TaskKind.TRAIN, TaskKind.PREPARE):
             return

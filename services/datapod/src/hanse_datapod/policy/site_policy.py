@@ -204,13 +204,15 @@ class Policy(Frozen):
             HanseError: POLICY.
         """
         counts = counts_in(task.config)
-        if counts is not None and counts.subgroups is not None:
+        # Of counts with noise it would tell without noise that a group is small.
+        if counts is not None and counts.subgroups is not None and counts.scale is None:
             self.asking.check_group(data, "counts of a group of fewer test examples", cautious=self._cautious)
 
     @staticmethod
     def _asked_by(counts: Counts) -> dict[str, int]:
         groups = counts.groups if counts.subgroups is not None else 0
-        return asked_by_counts(counts.names, counts.bins, counts.classes, groups)
+        noisy = counts.scale is not None
+        return asked_by_counts(counts.names, counts.bins, counts.classes, groups, noisy=noisy)
 
     @property
     def _cautious(self) -> bool:
@@ -269,7 +271,7 @@ class Policy(Frozen):
             self.check_protocols(self._asked_by(counts))
         except HanseError:
             return False
-        return not self.privacy.required
+        return counts.scale is not None or not self.privacy.required
 
 
 def load_policy(path: Path | None) -> Policy:

@@ -63,8 +63,8 @@ class Reservation:
         if not self.work:
             return outcome
         require_update_alone(outcome)
-        kept = replace(outcome, info={}, note="", counted="")
-        return replace(kept, metrics={}) if self.covered is None else self.covered.noisy(kept)
+        kept = replace(outcome, info={}, note="")
+        return replace(kept, metrics={}, counted="") if self.covered is None else self.covered.noisy(kept)
 
     def without_answer(self, task: Task, error: HanseError, examples: int) -> WorkOutcome:
         """In place of an evaluation that failed on the data: noise alone, for whether it failed is told otherwise.
@@ -138,15 +138,16 @@ class SiteBudget:
             charges.append(self._charge(task, drawn.event, 1, f"preparation, {task.privacy.privacy.placement}"))
             told = told_of(drawn, task)
         if covered is not None:
-            if covered.by_example and units is not None:
+            if covered.by_example and units is not None and covered.asked.bounds:
                 raise invalid(
                     "privacy.metrics",
                     ", ".join(sorted(covered.asked.bounds)),
                     "none with dp_sgd for units",
-                    hint="their noise hides one example, and a unit of the project's schema may have many",
+                    hint="their noise hides one example, and a unit of the project's schema may have many; "
+                    "evaluate.metrics of counts hide a unit",
                 )
-            epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
-            charges.append(self._charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
+            event = Event("pure", covered.asked.epsilon)
+            charges.append(self._charge(task, event, 1, covered.in_words, "/metrics"))
             told |= covered.told
         turn = _turn(task)
         ledger = self._open()

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hanse_datapod.privacy.metrics import covered_metrics
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_workflows.memory import Made
@@ -46,8 +47,12 @@ class RehearsedSite:
         extras = {name: self._file(name, data) for name, data in objects.items()}
         model = extras.pop("model", None)
         try:
-            config = task.config | self._privacy(task, model)
+            covered = covered_metrics(task)
+            told = self._privacy(task, model) | ({} if covered is None else covered.told)
+            config = task.config | ({"privacy": told} if told else {})
             done = self._do(task.kind, config, task.seed, task.round, model, extras=extras, trained=task.trained)
+            if covered is not None:
+                done = covered.noisy(done)
         except HanseError as error:
             self.failure = error
             raise
@@ -56,11 +61,15 @@ class RehearsedSite:
         return Made(update, done.examples, done.metrics, changes, done.info, done.code_digest, done.counted)
 
     def evaluate(self, config: dict[str, Any], model: bytes, *, seed: int, round: int) -> dict[str, float]:  # noqa: A002
-        """A model's metrics on the test data, with what the site has kept of the rounds up to `round`."""
-        from hanse_learning.pooled.layout import counts_in
+        """A model's metrics on the test data, with what the site has kept of the rounds up to `round`; without noise,
+        for they are told to who has the data."""
+        from hanse_learning.pooled.layout import counts_in, told_of, without_noise
 
-        done = self._do(TaskKind.EVALUATE, config, seed, round, self._file("model", model))
         counts = counts_in(config)
+        if counts is not None and counts.scale is not None:
+            counts = without_noise(counts)
+            config = config | {"evaluate": config["evaluate"] | {"counts": told_of(counts)}}
+        done = self._do(TaskKind.EVALUATE, config, seed, round, self._file("model", model))
         return done.metrics if counts is None or not done.counted else done.metrics | _counted(counts, done.counted)
 
     def _file(self, name: str, data: bytes) -> Path:
@@ -82,7 +91,9 @@ class RehearsedSite:
 
             whole = task.privacy.privacy.model_copy(update={"placement": "local", "noise": None})
             alone = task.model_copy(update={"privacy": task.privacy.model_copy(update={"privacy": whole})})
-            return {"privacy": told_of(preparation_noise(alone), task)}
+            return told_of(preparation_noise(alone), task)
+        if task.kind is not TaskKind.TRAIN:
+            return {}
         from hanse_datapod.privacy.budget import numbers_of
         from hanse_learning.site.private_terms import terms_of_work
 
@@ -92,7 +103,7 @@ class RehearsedSite:
             coordinates=None if model is None else partial(numbers_of, model),
             units=None if train.whose is None else train.units,
         )  # fmt: skip
-        return {"privacy": told | {"scale": noise.scale}}
+        return told | {"scale": noise.scale}
 
     def _do(
         self, kind: TaskKind, config: dict[str, Any], seed: int, round: int, model: Path | None, *,  # noqa: A002
