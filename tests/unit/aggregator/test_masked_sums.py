@@ -11,8 +11,9 @@ from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_privacy.ring.codec import SIGNED, encode
+from hanse_privacy.ring.codec import encode
 from hanse_privacy.ring.plan import ring_of
+from hanse_privacy.ring.words import signed
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
 from ring_error import error_bound
@@ -143,7 +144,7 @@ def test_every_update_leaf_is_read_once_where_layouts_coincide(tmp_path, store, 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    data=st.data(), bits=st.sampled_from([8, 16, 32, 64]), count=st.integers(3, 9),
+    data=st.data(), bits=st.sampled_from([8, 16, 32, 48, 64]), count=st.integers(3, 9),
     weighting=st.sampled_from(["uniform", "examples"]),
 )  # fmt: skip
 def test_any_shapes_give_the_ring_sums_bits(tmp_path_factory, data, bits, count, weighting):
@@ -181,7 +182,7 @@ def test_tallies_alone_are_summed_for_an_evaluation(tmp_path):
     assert set(reduced.tally.metrics) == {"loss"}
 
 
-@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("bits", [8, 16, 32, 48, 64])
 def test_a_pairwise_sum_is_unmasked_by_what_was_recovered(tmp_path, store, small_leaves, bits):
     chosen = SecureAggregation(mode="pairwise", bits=bits, largest_weight=100)
     pairwise = MaskedRound(tmp_path, store, layout_of(8000), 3, chosen, mode=MaskingMode.PAIRWISE)
@@ -193,7 +194,7 @@ def test_a_pairwise_sum_is_unmasked_by_what_was_recovered(tmp_path, store, small
     assert "wrong" in Engine(store).run(pairwise.job()).error
 
 
-@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("bits", [8, 16, 32, 48])
 @pytest.mark.parametrize("mode", [MaskingMode.COMPENSATOR, MaskingMode.PAIRWISE])
 def test_a_masked_sum_is_the_plain_sum_of_the_same_quantized_values(tmp_path, store, small_leaves, bits, mode):
     layout = Layout.of([Entry("w", "F32", (90_001,)), Entry("m", "F32", (33,), Rule.AVERAGE)])
@@ -201,7 +202,7 @@ def test_a_masked_sum_is_the_plain_sum_of_the_same_quantized_values(tmp_path, st
     masked = MaskedRound(tmp_path, store, layout, 5, chosen, "uniform", mode=mode)
     reduced = Engine(store).run(masked.job())
     ring = masked.plan.default
-    quantized = [encode(update["w"], ring)[0].view(SIGNED[bits]).astype(np.int64) for update in masked.updates]
+    quantized = [signed(encode(update["w"], ring)[0], bits).astype(np.int64) for update in masked.updates]
     assert max(np.abs(one).max() for one in quantized) >= 4
     mean = (sum(quantized) * (2.0**-ring.fraction / 5)).astype(np.float32)
     assert np.array_equal(masked.read(reduced)["w"], masked.model["w"] + mean)

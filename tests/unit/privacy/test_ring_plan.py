@@ -44,7 +44,7 @@ def test_the_hub_plans_without_numpy() -> None:
 @given(
     participants=st.integers(3, 2000),
     bound=st.floats(2.0**-20, 2.0**16),
-    bits=st.sampled_from([8, 16, 32, 64]),
+    bits=st.sampled_from([8, 16, 32, 48, 64]),
     weighting=st.sampled_from(["examples", "uniform"]),
     negative=st.booleans(),
     rounding=st.sampled_from(["nearest", "stochastic"]),
@@ -144,16 +144,37 @@ def test_a_ring_leaves_room_for_the_noise() -> None:
     assert largest_sum(noisy, 100, tail=tail) <= capacity(32) < largest_sum(plain, 100, tail=tail)
 
 
-def test_a_ring_has_64_bits_only_where_the_largest_weight_is_not_given() -> None:
-    def width(weighting: str, **values: object) -> tuple[int, int]:
-        plan = make_plan(section(**values), participants=10, weighting=weighting)
+def test_a_ring_has_more_than_32_bits_only_where_the_largest_weight_is_not_given() -> None:
+    def width(weighting: str, participants: int = 10, **values: object) -> tuple[int, int]:
+        plan = make_plan(section(**values), participants=participants, weighting=weighting)
         return plan.default.bits, plan.largest_weight
 
     assert width("uniform") == (32, 1)
-    assert width("examples") == (64, LARGEST_WEIGHT)
+    assert width("examples") == (48, LARGEST_WEIGHT)
+    assert width("examples", participants=16) == (64, LARGEST_WEIGHT)
     assert width("examples", largest_weight=500) == (32, 500)
     assert width("examples", bits=32) == (32, LARGEST_WEIGHT)
     assert width("uniform", bits=64) == (64, 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(participants=st.integers(3, 200), bound=st.floats(2.0**-20, 2.0**16))
+def test_48_bits_are_chosen_exactly_where_64_have_the_same_sums(participants: int, bound: float) -> None:
+    def ring(**values: object) -> Ring:
+        return make_plan(section(bound=bound, **values), participants=participants, weighting="examples").default
+
+    wide, packed = ring(bits=64), ring(bits=48)
+    chosen = packed if packed.fraction == wide.fraction else wide
+    assert ring() == chosen
+    first = make_plan(section(bound=bound), participants=participants, weighting="examples", packed=False)
+    assert first.default == wide
+    values = np.array([bound, -bound, bound / 3, -(2.0**-40), 0.0])
+    (six, _), (eight, _) = encode(values, packed), encode(values, ring(bits=64))
+    if chosen is packed:
+        assert (
+            decode(six * np.uint64(participants), packed).tobytes()
+            == decode(eight * np.uint64(participants), wide).tobytes()
+        )
 
 
 def test_buffers_and_counters_have_wide_rings_whatever_the_parameters_have() -> None:

@@ -148,6 +148,8 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
         {"update": MaskShape(u64=0, u32=0)},
         {"update": MaskShape(u64=1, u32=2, u16=1)},
         {"update": MaskShape(u64=1, u32=2, u8=1)},
+        {"update": MaskShape(u64=1, u32=2, u48=1)},
+        {"update": MaskShape(u64=1, u32=2, u48=1, u8=1)},
         {"update": None},
         {"tally": 4},
         {"request": "a" * 64},
@@ -156,7 +158,7 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
     made = {statement("p", "r", "s", seed)}
     made |= {statement("p", "r", "s", seed.model_copy(update=change)) for change in changes}
     made |= {statement("q", "r", "s", seed), statement("p", "q", "s", seed), statement("p", "r", "q", seed)}
-    assert len(made) == 15
+    assert len(made) == 17
 
 
 def test_a_statement_does_not_change_with_the_signature_over_it() -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
-from hanse_privacy.ring.codec import DTYPES as RING_DTYPES
-from hanse_privacy.ring.codec import SIGNED
+from hanse_privacy.ring.words import DTYPES as RING_DTYPES
+from hanse_privacy.ring.words import ROOM, elements_in, signed
 from hanse_reduction.finite import require_finite
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
@@ -38,7 +38,7 @@ class RingWorker:
     def __init__(self, plan: Plan, masked: MaskedSum, refusals: Refusals) -> None:
         self._plan, self._masked, self._refusals = plan, masked, refusals
         self._outputs = Outputs(plan)
-        self._sum, self._term = buffer(BLOCK_BYTES), buffer(BLOCK_BYTES)
+        self._sum, self._term = buffer(BLOCK_BYTES), buffer(BLOCK_BYTES + ROOM)
         self._change = np.empty(_ELEMENTS, np.float64)
         self._wrong: HanseError | None = None
         self._bytes_read = 0
@@ -106,7 +106,7 @@ class RingWorker:
         self._outputs.load(outputs, base)
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
-            step = min(_ELEMENTS, BLOCK_BYTES // stretch.width) * itemsize
+            step = min(_ELEMENTS, BLOCK_BYTES // RING_DTYPES[stretch.ring.bits].itemsize) * itemsize
             for at in range(start, stop, step):
                 until = min(at + step, stop)
                 total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)
@@ -123,20 +123,22 @@ class RingWorker:
         self, first: int, count: int, stretch: Stretch, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]
     ) -> Array:
         """(count,) signed sums of the rows without their masks, from byte `first` of the data sections on."""
-        size = count * stretch.width
-        total, term = self._sum[:size], self._term[:size]
-        sums, terms = total.view(RING_DTYPES[stretch.ring.bits]), term.view(RING_DTYPES[stretch.ring.bits])
+        bits = stretch.ring.bits
+        sums = self._sum[: count * RING_DTYPES[bits].itemsize].view(RING_DTYPES[bits])
+        term, terms = self._term[: count * stretch.width], elements_in(self._term, bits, count)
         at = self._masked.layout.data_start + first
         for number, reader in enumerate(rows):
-            reader.read_into(at, (term if number else total).data)
+            reader.read_into(at, term.data)
             if number:
                 np.add(sums, terms, out=sums)
+            else:
+                sums[...] = terms
         for mask, reader in zip(self._masked.subtracted, masks, strict=True):
             reader.read_into(mask.data_start + first, term.data)
             np.subtract(sums, terms, out=sums)
         if self._masked.residual is not None:
-            self._masked.residual.apply(sums, first)
-        return total.view(SIGNED[stretch.ring.bits])
+            self._masked.residual.apply(sums, first, bits)
+        return signed(sums, bits)
 
     def _check_range(self, total: Array, stretch: Stretch, at: int) -> None:
         if int(total.max()) > stretch.limit or int(total.min()) < -stretch.limit:
@@ -175,14 +177,18 @@ class RingWorker:
 
     def _means(self, stretch: Stretch, first: int, count: int) -> Array:
         """(count,) float64 means that variances are about; their own leaves verify them."""
-        size, dtype = count * stretch.width, RING_DTYPES[stretch.ring.bits]
+        size, bits = count * stretch.width, stretch.ring.bits
         at = self._masked.layout.data_start + first
-        total = np.zeros(count, dtype)
+        total = np.zeros(count, RING_DTYPES[bits])
         for row in self._plan.rows:
-            total += np.frombuffer(row.data.read(at, size), dtype)
+            total += _elements(row.data.read(at, size), bits, count)
         for mask in self._masked.subtracted:
-            total -= np.frombuffer(mask.data.read(mask.data_start + first, size), dtype)
+            total -= _elements(mask.data.read(mask.data_start + first, size), bits, count)
         if self._masked.residual is not None:
-            self._masked.residual.apply(total, first)
-        means: Array = total.view(SIGNED[stretch.ring.bits]) * stretch.means_factor
+            self._masked.residual.apply(total, first, bits)
+        means: Array = signed(total, bits) * stretch.means_factor
         return means
+
+
+def _elements(data: bytes, bits: int, count: int) -> Array:
+    return elements_in(np.frombuffer(data + bytes(ROOM), np.uint8), bits, count)

@@ -18,6 +18,7 @@ from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
+from hanse_privacy.ring.words import WIDTHS
 from hanse_reduction.sources import Input
 
 _SLACK = 1 + Fraction(1, 1 << 40)
@@ -52,7 +53,7 @@ class Stretch:
     @property
     def width(self) -> int:
         """Bytes of a ring element."""
-        return self.ring.bits // 8
+        return WIDTHS[self.ring.bits]
 
     def at(self, byte: int, itemsize: int) -> int:
         """The byte of an update's data section that belongs to byte `byte` of the model's file."""

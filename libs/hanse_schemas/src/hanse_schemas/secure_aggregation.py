@@ -21,8 +21,8 @@ class SecureAggregation(Frozen):
         mode: `ring` is ring arithmetic without masks, for comparisons; `compensator` has a third party sum the masks;
             `pairwise` needs none.
         minimum: the sum of fewer participants is never made.
-        bits: of the ring of parameters, 8, 16, 32 or 64 (buffers and the tally have 64); None: 64 where examples are
-            weights and `largest_weight` is not given, else 32.
+        bits: of the ring of parameters, 8, 16, 32, 48 or 64 (buffers and the tally have 64); None: 64 where examples
+            are weights and `largest_weight` is not given, or 48 where these have the same sums, else 32.
         bound: the largest absolute value of a coordinate of an update.
         buffer_bound: the same of averaged buffers (batch statistics).
         largest_weight: the largest number of examples of a site, where they are weights.
@@ -38,7 +38,7 @@ class SecureAggregation(Frozen):
 
     mode: Literal["ring", "compensator", "pairwise"]
     minimum: int = Field(default=3, ge=1, le=1_000_000)
-    bits: Literal[8, 16, 32, 64] | None = None
+    bits: Literal[8, 16, 32, 48, 64] | None = None
     bound: float = Field(default=8.0, gt=0, le=2.0**30)
     buffer_bound: float = Field(default=65_536.0, gt=0, le=2.0**40)
     largest_weight: int | None = Field(default=None, ge=1, le=2**40)

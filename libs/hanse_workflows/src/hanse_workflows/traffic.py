@@ -82,7 +82,7 @@ def by_formula(job: Job, sites: int, model: ObjectRef) -> dict[str, int]:
     codec, masked = job.codec, job.secure_aggregation
     up = Way() if codec is None else way_of(codec.up)
     if masked is not None:
-        up = Way(bits=ring_bits(masked, job.weighting))
+        up = Way(bits=ring_bits(masked, job.weighting, sites))
     down = Way() if codec is None else way_of(codec.down, field="codec.down")
     return formula(sites, model.size, up, down)
 

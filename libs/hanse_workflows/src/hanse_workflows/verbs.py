@@ -37,6 +37,8 @@ class Verbs(Protocol):
     job: Job
     binds: bool
     """Whether requests of masked work are bound: not in a run that began under release 0.1.0."""
+    of_first_release: bool
+    """Whether it is such a run, whose sites may know no more than that release."""
 
     # Recorded under a key.
 

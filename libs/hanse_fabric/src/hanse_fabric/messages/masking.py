@@ -49,7 +49,7 @@ class Ring(Frozen):
     not exceed, which comes on top of the bounds.
     """
 
-    bits: Literal[8, 16, 32, 64]
+    bits: Literal[8, 16, 32, 48, 64]
     fraction: int = Field(ge=0, le=60)
     bound: float = Field(gt=0)
     tail: float = Field(default=0.0, ge=0)
@@ -156,12 +156,13 @@ class Masking(Frozen):
 
 
 class MaskShape(Frozen):
-    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 32, 16 and 8.
+    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 48, 32, 16 and 8.
 
-    Release 0.1.0 knows none of the last two; they are named where there are some.
+    Release 0.1.0 knows 64 and 32 alone; the others are named where there are some.
     """
 
     u64: int = Field(default=0, ge=0, le=2**40)
+    u48: int | None = Field(default=None, ge=1, le=2**40)
     u32: int = Field(default=0, ge=0, le=2**40)
     u16: int | None = Field(default=None, ge=1, le=2**40)
     u8: int | None = Field(default=None, ge=1, le=2**40)
@@ -169,8 +170,8 @@ class MaskShape(Frozen):
     @property
     def counts(self) -> dict[int, int]:
         """Elements by their bits, in file order; of 64 and 32 bits also where there are none."""
-        narrow = {bits: count for bits, count in ((16, self.u16), (8, self.u8)) if count is not None}
-        return {64: self.u64, 32: self.u32, **narrow}
+        found = {64: self.u64, 48: self.u48, 32: self.u32, 16: self.u16, 8: self.u8}
+        return {bits: count for bits, count in found.items() if count is not None}
 
     @property
     def nbytes(self) -> int:
@@ -251,8 +252,8 @@ class MaskRequest(Message):
 
 
 class MaskPart(Frozen):
-    """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u16` or `u8` where there are such elements (for
-    the tally `u64` alone).
+    """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u48`, `u16` or `u8` where there are such
+    elements (for the tally `u64` alone).
 
     A small one is the last message of its MASKS subject, a large one in the store; the coordinator sees the references.
     """

@@ -16,7 +16,8 @@ from hanse_genomics.arrays import Array, Arrays
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.site import SiteStudy
 from hanse_genomics.verbs import Asked, Fact, Made
-from hanse_privacy.ring.codec import DTYPES, decode, encode
+from hanse_privacy.ring.codec import decode, encode
+from hanse_privacy.ring.words import DTYPES
 from hanse_schemas.study import Study
 
 _SIGNED: dict[int, Any] = {32: np.int32, 64: np.int64}

@@ -132,6 +132,9 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
         # A statement of another kind: these numbers are never taken for the first bytes of a seal.
         narrow = b"narrow "
         numbers += struct.pack(">QQ", shape.u16 or 0, shape.u8 or 0)
+    if shape is not None and shape.u48:
+        narrow += b"48 "
+        numbers += struct.pack(">Q", shape.u48)
     what = b"hanse sealed seed " + narrow + version
     if seed.parts is not None:
         what = b"hanse sealed seed with noise " + narrow + version + hashlib.sha256(seed.parts).digest()

@@ -2,7 +2,7 @@
 
 Mask of the bytes [a, b) of a masked file's data section = bytes [a, b) of AES-256 in counter mode (NIST SP 800-38A,
 6.5) over zeros, counter block 0 first, under the key HKDF-SHA256(seed, info = purpose) (RFC 5869, no salt). The bytes
-are read as little-endian elements of Z_2^bits and added modulo 2^bits (8 to 64), so that a masked element is
+are read as little-endian elements of Z_2^bits and added modulo 2^bits (8 to 64, also 48), so that a masked element is
 uniform whatever it hides. A seed is drawn anew for every sum and serves each purpose once; what was asked goes into it
 (`masks.bound`), so that masks of two requests have nothing in common.
 """
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
+from hanse_privacy.ring.words import DTYPES, WIDTHS, elements_in
 
 SEED_BYTES = 32
 BLOCK_BYTES = 256 << 10
@@ -29,7 +30,7 @@ BLOCK_BYTES = 256 << 10
 
 _CIPHER_BLOCK = 16
 _ZEROS = bytes(BLOCK_BYTES)
-_ELEMENTS = tuple(np.dtype(f"<u{size}") for size in (1, 2, 4, 8))
+_ELEMENTS = tuple(dict.fromkeys(DTYPES.values()))
 _threads = threading.local()
 
 
@@ -41,9 +42,9 @@ class Purpose(StrEnum):
     WITHHELD = "hanse withheld words"
 
 
-Mask = Callable[[NDArray[Any], int], None]
-"""Puts a mask on ring elements in place, or takes it off: given the elements (contiguous, uint8 to uint64) and where
-in the data section they begin, in bytes."""
+Mask = Callable[[NDArray[Any], int, int], None]
+"""Puts a mask on ring elements in place, or takes it off: given the elements (contiguous, `ring.words.DTYPES`), where
+in the data section they begin, in bytes, and their bits."""
 
 
 class MaskStream:
@@ -78,29 +79,34 @@ class MaskStream:
         self._left.append((first_byte + nbytes, context))
         return made
 
-    def add_to(self, array: NDArray[Any], first_byte: int) -> None:
-        """Add the mask to ring elements in place, modulo their size.
+    def add_to(self, array: NDArray[Any], first_byte: int, bits: int | None = None) -> None:
+        """Add the mask to ring elements in place, modulo 2^bits.
 
         Args:
             array: contiguous uint8 to uint64, any shape.
             first_byte: where in the data section the array begins.
+            bits: of an element; None: all that it has in memory.
         """
-        self._combine(np.add, array, first_byte)
+        self._combine(np.add, array, first_byte, bits)
 
-    def subtract_from(self, array: NDArray[Any], first_byte: int) -> None:
+    def subtract_from(self, array: NDArray[Any], first_byte: int, bits: int | None = None) -> None:
         """Take the mask off again: the inverse of `add_to`."""
-        self._combine(np.subtract, array, first_byte)
+        self._combine(np.subtract, array, first_byte, bits)
 
-    def _combine(self, operation: np.ufunc, array: NDArray[Any], first_byte: int) -> None:
+    def _combine(self, operation: np.ufunc, array: NDArray[Any], first_byte: int, bits: int | None) -> None:
         if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
             raise invalid("array", str(array.dtype), "a contiguous array of uint8 to uint64")
         context, buffer = self._at(first_byte), _buffer()
-        flat, mask, step = array.reshape(-1), buffer.view(array.dtype), BLOCK_BYTES // array.itemsize
+        bits = bits or 8 * array.itemsize
+        width = WIDTHS[bits]
+        flat, step = array.reshape(-1), BLOCK_BYTES // width
+        mask = elements_in(buffer, bits, step)
         for start in range(0, flat.size, step):
             part = flat[start : start + step]
-            context.update_into(_ZEROS if part.size == step else _ZEROS[: part.nbytes], buffer.data)
+            size = part.size * width
+            context.update_into(_ZEROS if size == BLOCK_BYTES else _ZEROS[:size], buffer.data)
             operation(part, mask[: part.size], out=part)
-        self._left.append((first_byte + array.nbytes, context))
+        self._left.append((first_byte + array.size * width, context))
 
     def _at(self, first_byte: int) -> CipherContext:
         """The cipher, about to make the byte `first_byte`."""

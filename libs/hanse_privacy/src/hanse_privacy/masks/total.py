@@ -10,25 +10,26 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskShape
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.ring.words import DTYPES, WIDTHS, wire_bytes
 
 RANGE_BYTES = 2 << 20
 """Summed at a time by a thread: it stays in a core's cache while every seed's mask is added."""
 
-_Part = NDArray[Any]
+_Part = memoryview
+"""Bytes of a range, as they stand in the file."""
 
 
 def total_layout(shape: MaskShape) -> Layout:
-    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty, and `u16` and `u8`
-    where there are such elements."""
+    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty, and `u48`, `u16`
+    and `u8` where there are such elements."""
     return Layout.of(Entry(f"u{bits}", f"U{bits}", (count,), Rule.RING) for bits, count in shape.counts.items())
 
 
@@ -45,7 +46,7 @@ def mask_total(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, *, threa
     """
     out.write(total_layout(shape).header)
     workers = threads or min(4, os.cpu_count() or 1)
-    out.writelines(part.data for part in _sums(_checked(seeds), shape, workers))
+    out.writelines(_sums(_checked(seeds), shape, workers))
 
 
 def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
@@ -74,28 +75,28 @@ def _sums(seeds: Sequence[bytes], shape: MaskShape, threads: int) -> Iterator[_P
     """The data section's ranges in order, at most two a thread in memory."""
     pending: deque[Future[_Part]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="masks") as pool:
-        for dtype, start, count in _ranges(shape):
-            pending.append(pool.submit(_sum, seeds, dtype, start, count))
+        for bits, start, count in _ranges(shape):
+            pending.append(pool.submit(_sum, seeds, bits, start, count))
             if len(pending) > 2 * threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _sum(seeds: Sequence[bytes], dtype: str, start: int, count: int) -> _Part:
-    total = np.zeros(count, dtype=dtype)
+def _sum(seeds: Sequence[bytes], bits: int, start: int, count: int) -> _Part:
+    total = np.zeros(count, dtype=DTYPES[bits])
     for seed in seeds:
         # Derived again for each range: some microseconds, and ten thousand seeds need not be kept open.
-        MaskStream(seed, Purpose.UPDATE).add_to(total, start)
-    return total
+        MaskStream(seed, Purpose.UPDATE).add_to(total, start, bits)
+    return wire_bytes(total, bits)
 
 
-def _ranges(shape: MaskShape) -> Iterator[tuple[str, int, int]]:
-    """(dtype, first byte in the data section, elements), in file order."""
+def _ranges(shape: MaskShape) -> Iterator[tuple[int, int, int]]:
+    """(bits, first byte in the data section, elements), in file order."""
     base = 0
     for bits, count in shape.counts.items():
-        width = bits // 8
+        width = WIDTHS[bits]
         step = RANGE_BYTES // width
         for first in range(0, count, step):
-            yield f"<u{width}", base + first * width, min(step, count - first)
+            yield bits, base + first * width, min(step, count - first)
         base += count * width

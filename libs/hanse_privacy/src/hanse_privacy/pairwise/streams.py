@@ -31,25 +31,26 @@ class Masks:
             for purpose in Purpose
         }
 
-    def apply(self, array: NDArray[Any], first_byte: int) -> None:
+    def apply(self, array: NDArray[Any], first_byte: int, bits: int | None = None) -> None:
         """Mask (or unmask) ring elements of an update in place.
 
         Args:
             array: contiguous uint8 to uint64, any shape.
             first_byte: where in the update file's data section the array begins.
+            bits: of an element; None: all that it has in memory.
         """
-        self._apply(Purpose.UPDATE, array, first_byte)
+        self._apply(Purpose.UPDATE, array, first_byte, bits)
 
-    def apply_tally(self, array: NDArray[Any], first_byte: int = 0) -> None:
+    def apply_tally(self, array: NDArray[Any], first_byte: int = 0, bits: int = 64) -> None:
         """The same for the elements (uint64) of a tally."""
-        self._apply(Purpose.TALLY, array, first_byte)
+        self._apply(Purpose.TALLY, array, first_byte, bits)
 
-    def _apply(self, purpose: Purpose, array: NDArray[Any], first_byte: int) -> None:
+    def _apply(self, purpose: Purpose, array: NDArray[Any], first_byte: int, bits: int | None) -> None:
         added, subtracted = self._signed[purpose]
         for stream in added:
-            stream.add_to(array, first_byte)
+            stream.add_to(array, first_byte, bits)
         for stream in subtracted:
-            stream.subtract_from(array, first_byte)
+            stream.subtract_from(array, first_byte, bits)
 
 
 def residual_masks(recovery: bytes) -> Masks:

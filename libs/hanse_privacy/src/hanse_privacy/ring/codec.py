@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import Ring
+from hanse_privacy.ring.words import DTYPES, SIGNED, signed
 
 Uniforms = Callable[[int], NDArray[np.float64]]
 """Makes so many numbers in [0, 1), multiples of 2^-53."""
-
-DTYPES: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)}
-"""Of ring elements, by their bits; `SIGNED`: of the numbers that they stand for."""
-SIGNED: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<i{bits // 8}") for bits in DTYPES}
 
 
 def encode(
@@ -41,7 +38,7 @@ def encode(
             sum of the values alone, and nobody learns from a bound of their choice who is beyond it.
 
     Returns:
-        elements of `DTYPES[ring.bits]`, and how many values were clipped.
+        elements of `words.DTYPES[ring.bits]`, and how many values were clipped.
 
     Raises:
         HanseError: INVALID_INPUT for values that are not finite, for values beyond the bound where they are refused,
@@ -59,8 +56,8 @@ def encode(
 
 def decode(total: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
     """The sum that ring elements stand for, as float64; exact below 2^53 units of 2^-fraction."""
-    signed = np.ascontiguousarray(total, dtype=DTYPES[ring.bits]).view(SIGNED[ring.bits])
-    decoded: NDArray[np.float64] = np.multiply(signed, 2.0**-ring.fraction, dtype=np.float64)
+    numbers = signed(np.ascontiguousarray(total, dtype=DTYPES[ring.bits]), ring.bits)
+    decoded: NDArray[np.float64] = np.multiply(numbers, 2.0**-ring.fraction, dtype=np.float64)
     return decoded
 
 

@@ -1,7 +1,7 @@
 """Masked update files: from a plain update's file, in one pass and bounded memory.
 
-The data section is all 64-bit elements, then all of 32, 16 and 8 bits, each in the model's order (`Rule.RING`), so a
-mask is described by four numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
+The data section is all 64-bit elements, then all of 48, 32, 16 and 8 bits, each in the model's order (`Rule.RING`), so
+a mask is described by five numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
 var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples.
 """
 
@@ -22,8 +22,9 @@ from hanse_fabric.tensors.digest import Digester
 from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
-from hanse_privacy.ring.codec import DTYPES, Uniforms, encode, uniforms
+from hanse_privacy.ring.codec import Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
+from hanse_privacy.ring.words import WIDTHS, wire_bytes
 
 BLOCK = 1 << 17
 """Elements that are encoded at a time: they stay in a core's cache through every step."""
@@ -56,7 +57,7 @@ def mask_shape(layout: Layout) -> MaskShape:
     Raises:
         HanseError: INVALID_INPUT when it is no ring layout.
     """
-    counts = dict.fromkeys(DTYPES, 0)
+    counts = dict.fromkeys(WIDTHS, 0)
     for entry in layout:
         if entry.rule is not Rule.RING:
             raise invalid(f"entry {entry.name}.rule", str(entry.rule), "a ring element's")
@@ -117,12 +118,14 @@ def write_masked(
         file.write(masked.header)
         digester.update(masked.header)
         for entry in masked:
+            bits = ring_of(plan, plain[entry.name]).bits
             for elements in writer.blocks(plain[entry.name], arrays):
                 if mask is not None:
-                    mask(elements, position)
-                file.write(elements.data)
-                digester.update(elements.data)
-                position += elements.nbytes
+                    mask(elements, position, bits)
+                data = wire_bytes(elements, bits)
+                file.write(data)
+                digester.update(data)
+                position += data.nbytes
     return MaskedFile(masked, writer.clipped, *digester.result())
 
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # the layout loads numpy
 AVERAGE, POOL_VARIANCE, INTEGER = "*average", "*pool_variance", "*integer"
 """Keys in `RingPlan.entries` for buffers by their rule, which the hub does not know by name."""
 
-MOST_FRACTION = {8: 24, 16: 24, 32: 24, 64: 40}
+MOST_FRACTION = {8: 24, 16: 24, 32: 24, 48: 40, 64: 40}
 """Fraction bits beyond which a float32 has nothing to say."""
 LEAST_FRACTION = 4
 LEAST_LEVELS = 4
 """Of rings of 8 and 16 bits, in place of LEAST_FRACTION: steps from zero to the bound."""
-_WIDER = {8: 16, 16: 32, 32: 64}
+_WIDER = {8: 16, 16: 32, 32: 64, 48: 64}
 METRIC_BITS = 20
 """Metrics within +-2^20 are summed unclipped, unless weights are so large that this does not fit."""
 
@@ -45,6 +45,7 @@ def make_plan(
     weighting: str,
     rules: Mapping[str, Rule] | None = None,
     tail: float = 0.0,
+    packed: bool = True,
 ) -> RingPlan:
     """The rings of a round, chosen as exact as (1) lets them be.
 
@@ -54,6 +55,7 @@ def make_plan(
         weighting: the job's: "examples" or "uniform".
         rules: of entries by name, where they are known; the plan serves every rule without them.
         tail: magnitude that noise in the sum of a parameter does not exceed (`noise.aggregate.noise_tail`).
+        packed: as in `ring_bits`.
 
     Raises:
         HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound, or when examples
@@ -65,7 +67,7 @@ def make_plan(
             "secure_aggregation.largest_weight", 1, "at least 2 where examples are weights",
             hint="weighting: uniform gives every site the weight 1",
         )  # fmt: skip
-    bits = ring_bits(settings, weighting)
+    bits = ring_bits(settings, weighting, participants, packed=packed)
     buffers = _ring(64, settings.buffer_bound, participants, 0.0, "buffer_bound")
     entries = {
         AVERAGE: buffers,
@@ -93,9 +95,22 @@ def whole_numbers(participants: int) -> Ring:
     return Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length()))
 
 
-def ring_bits(settings: SecureAggregation, weighting: str) -> Literal[8, 16, 32, 64]:
-    """Bits of a parameter's ring; `weighting` as in `make_plan`."""
-    return settings.bits or (64 if weighting == "examples" and settings.largest_weight is None else 32)
+def ring_bits(
+    settings: SecureAggregation, weighting: str, participants: int, *, packed: bool = True
+) -> Literal[8, 16, 32, 48, 64]:
+    """Bits of a parameter's ring; `weighting` and `participants` as in `make_plan`.
+
+    Where 48 hold as many fraction bits as 64, the two have the same sums, bit for bit: these 16 only repeat the sign.
+
+    Args:
+        packed: whether the participants know 48 bits; those of release 0.1.0 do not.
+    """
+    if settings.bits is not None:
+        return settings.bits
+    if weighting != "examples" or settings.largest_weight is not None:
+        return 32
+    finest = Ring(bits=48, fraction=MOST_FRACTION[64], bound=settings.bound)
+    return 48 if packed and largest_sum(finest, participants) <= capacity(48) else 64
 
 
 def check_plan(plan: RingPlan) -> None:
@@ -172,7 +187,7 @@ def metric_ring(plan: RingPlan) -> Ring:
     return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room - fraction))
 
 
-def _ring(bits: Literal[8, 16, 32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
+def _ring(bits: Literal[8, 16, 32, 48, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
     narrow = bits < 32
     for fraction in range(MOST_FRACTION[bits], -1 if narrow else LEAST_FRACTION - 1, -1):
         ring = Ring(bits=bits, fraction=fraction, bound=bound, tail=tail)

@@ -86,7 +86,7 @@ def encode_tally(
     if seed is not None:
         mask = MaskStream(seed, Purpose.TALLY).add_to
     if mask is not None:
-        mask(elements, 0)
+        mask(elements, 0, 64)
     return encode_tensors(_layout("tally", plan), {"tally": elements})
 
 

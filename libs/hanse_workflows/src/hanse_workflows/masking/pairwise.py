@@ -23,7 +23,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
-from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of, work_of
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of_run, work_of
 from hanse_workflows.next_model import Unmasking
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.verbs import Verbs
@@ -87,7 +87,7 @@ class Pairwise(MaskingProtocol):
         if self._roster is None:
             for former in tuple(self._open):
                 self._release(self._open.pop(former))
-        plan = plan or plan_of(self._run.job, self._settings, len(chosen), ask.kind)
+        plan = plan or plan_of_run(self._run, self._settings, len(chosen), ask.kind)
         needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
         name = session
         for attempt in itertools.count(2):

@@ -67,7 +67,7 @@ class MaskingProtocol:
             mode=self.mode,
             session=session,
             minimum=self._settings.minimum,
-            ring=plan or plan_of(self._run.job, self._settings, len(chosen), ask.kind),
+            ring=plan or plan_of_run(self._run, self._settings, len(chosen), ask.kind),
             compensator=await self._key(),
             compensators=await self._group(session),
         )
@@ -143,13 +143,18 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
     return work_digest(ask.common(run.project, run.run, run.job.workflow))
 
 
+def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, kind: TaskKind) -> RingPlan:
+    """`plan_of` the run's job, as its sites know it."""
+    return plan_of(run.job, settings, participants, kind, packed=not run.of_first_release)
+
+
 def plan_of(
-    job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN
-) -> RingPlan:  # fmt: skip
+    job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN, *, packed: bool = True
+) -> RingPlan:
     """The ring of a step of so many participants, with room for the noise that they add, or for what they count."""
     tail = 0.0
     if job.privacy is not None and job.privacy.placement == "distributed":
         tail = noise_tail(PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=1, active=participants))
-    plan = make_plan(settings, participants=participants, weighting=job.weighting, tail=tail)
+    plan = make_plan(settings, participants=participants, weighting=job.weighting, tail=tail, packed=packed)
     counts = counts_of_job(job) if kind is TaskKind.EVALUATE else None
     return plan if counts is None else plan.model_copy(update={"counts": counts.words})

@@ -70,7 +70,8 @@ class MemoryVerbs:
         published: OnVersion = lambda _model, _lineage: None,
         secret: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self.project, self.run, self.job, self.binds = PROJECT, RUN, job, False
+        self.project, self.run, self.job = PROJECT, RUN, job
+        self.binds = self.of_first_release = False
         self._sites = dict(sorted(sites.items()))
         self._outcomes, self._objects = journal.outcomes, journal.objects
         self._initial, self._told, self._published, self._secret = initial, told, published, secret

@@ -91,6 +91,7 @@ class DurableVerbs:
         self.vitals = RunVitals(project, run, clock)
         self.steps = Steps(journal, notices, run=run, pause=pause)
         self.binds = self.steps.binds
+        self.of_first_release = journal.of_first_release
         ledgers = Ledgers(bus, project)
         self._inbox = Inbox(bus, roster, notices, ledgers=ledgers, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)

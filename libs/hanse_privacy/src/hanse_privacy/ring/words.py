@@ -1,0 +1,59 @@
+"""Ring elements as numpy adds them, and as they stand in files and keystreams: little-endian, bits / 8 bytes each.
+
+The two are the same but for 48 bits. Those have six bytes on the wire, and in memory the lower bits of words of 64,
+whose upper 16 bits mean nothing: sums modulo 2^48 do not depend on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTHS = {bits: bits // 8 for bits in (8, 16, 32, 48, 64)}
+"""Bytes on the wire, by bits."""
+DTYPES: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<u{8 if bits == 48 else bits // 8}") for bits in WIDTHS}
+"""Of ring elements in memory; `SIGNED`: of the numbers that they stand for."""
+SIGNED: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<i{dtype.itemsize}") for bits, dtype in DTYPES.items()}
+
+ROOM = 2
+"""Bytes behind the last element of 48 bits that must be readable: they are read along, and mean nothing."""
+
+
+def elements_in(buffer: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
+    """The first (count,) elements of wire bytes, as `DTYPES[bits]`; no copy.
+
+    Args:
+        buffer: contiguous, count * bits / 8 bytes, and `ROOM` more where there are 48 bits.
+    """
+    if bits != 48:
+        return buffer[: count * WIDTHS[bits]].view(DTYPES[bits])
+    return _overlapping(buffer, count)
+
+
+def wire_bytes(elements: NDArray[Any], bits: int) -> memoryview:
+    """What stands in a file; no copy but for 48 bits.
+
+    Args:
+        elements: contiguous, of `DTYPES[bits]`.
+    """
+    if bits != 48:
+        return elements.data
+    made = np.empty(elements.size * WIDTHS[bits] + ROOM, np.uint8)
+    # numpy writes a row from its beginning: what a word writes beyond its six bytes, the next one writes over.
+    _overlapping(made, elements.size)[...] = elements
+    return made[: made.size - ROOM].data
+
+
+def signed(elements: NDArray[Any], bits: int) -> NDArray[Any]:
+    """The numbers that elements stand for, two's complement; of 48 bits a copy."""
+    if bits != 48:
+        return elements.view(SIGNED[bits])
+    numbers: NDArray[np.int64] = np.left_shift(elements, np.uint64(16)).view(np.int64)
+    numbers >>= 16
+    return numbers
+
+
+def _overlapping(buffer: NDArray[np.uint8], count: int) -> NDArray[np.uint64]:
+    return np.ndarray((count,), "<u8", buffer.data, strides=(6,))
