@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from exact_noise import measure_noise
 from oblivious import measure_oblivious
 from pairwise import measure_pairwise
+from rotated import measure_rotated
 from rounds import SCHEMA, cpu_seconds, sized_job, time_rounds, write_site
 from scratch import scratch
 
@@ -75,7 +76,8 @@ async def cipher(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
 async def masked(folder: Path) -> Figures:
     """10 million parameters, 10 sites in one process: compensator mode beside plain rounds, both weighted by examples.
 
-    The ring has 32 bits, as where the job says how many examples a site can have; and 64, as where it does not.
+    The ring has 32 bits, as where the job says how many examples a site can have; and what the plan chooses where it
+    does not (`masked64`): 48, which have the sums of 64 bit for bit, as 10 sites within 8 leave room for that.
     """
     narrow = {"mode": "compensator", "largest_weight": 1000}
     return await _rounds(folder, {"masked": narrow, "masked64": {"mode": "compensator"}})
@@ -164,6 +166,11 @@ async def correlated(folder: Path) -> Figures:  # noqa: ARG001 - the sections' f
     return measure_correlated()
 
 
+async def rotated(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
+    """The error of means in rings of few bits, without and with `secure_aggregation.rotate`."""
+    return measure_rotated()
+
+
 SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "cipher": cipher,
     "masked": masked,
@@ -175,6 +182,7 @@ SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "exact": exact,
     "accounting": accounting,
     "correlated": correlated,
+    "rotated": rotated,
 }
 
 

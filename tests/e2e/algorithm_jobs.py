@@ -132,6 +132,11 @@ MASKED["masked fedavg in 8 bits"] = job() | {
     "secure_aggregation": {"mode": "compensator", "bits": 8, "bound": 0.5},
     "seed": 6,  # with the seed of the others its answers are near to theirs, which are cut to another bound
 }
+MASKED["masked fedavg in 16 bits, rotated"] = job() | {
+    "weighting": "uniform",
+    "secure_aggregation": {"mode": "compensator", "bits": 16, "bound": 0.5, "rotate": True},
+    "seed": 8,
+}
 
 
 def _coded(*up: dict[str, Any], feedback: bool = False, body: dict[str, Any] | None = None) -> dict[str, Any]:

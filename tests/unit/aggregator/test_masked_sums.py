@@ -11,6 +11,7 @@ from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_privacy.ring import rotation
 from hanse_privacy.ring.codec import encode
 from hanse_privacy.ring.plan import ring_of
 from hanse_privacy.ring.words import signed
@@ -209,6 +210,36 @@ def test_a_masked_sum_is_the_plain_sum_of_the_same_quantized_values(tmp_path, st
     # On the wire an element of a parameter has its ring's bytes, and no more.
     size = (tmp_path / "masked-0").stat().st_size
     assert abs(size - 90_001 * bits // 8 - 33 * 8) < 1024
+
+
+@pytest.mark.parametrize("mode", list(MaskingMode))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_rotated_sum_is_turned_back_whatever_leaves_it_lies_in(
+    tmp_path, store, small_leaves, monkeypatch, mode, threads
+):
+    monkeypatch.setattr(rotation, "WINDOW_BYTES", 8 << 10)
+    layout = Layout.of([
+        Entry("a", "F32", (40_001,)), Entry("b", "F32", (7,)), Entry("c", "F32", (30, 999)),
+        Entry("h", "F16", (5_003,)), Entry("m", "F32", (33,), Rule.AVERAGE),
+        Entry("v", "F32", (33,), Rule.POOL_VARIANCE, "m"), Entry("n", "I64", (3,), Rule.KEEP_NEWEST),
+    ])  # fmt: skip
+    chosen = SecureAggregation(mode="compensator", bits=32, bound=16.0, largest_weight=100, rotate=True)
+    masked = MaskedRound(tmp_path, store, layout, 5, chosen, mode=mode)
+    plain = masked.plan
+    masked.plan = plain.model_copy(update={"rotation": "ab" * 32})
+    for number in range(5):
+        masked.make(number)
+    found = masked.read(Engine(store, threads=threads).run(masked.job()))
+    for entry in layout:
+        if entry.rule is Rule.PARAMETER:
+            mean = masked.model[entry.name] + masked.mean(entry)
+            assert np.abs(found[entry.name] - mean).max() < (1e-2 if entry.dtype == "F16" else 1e-5), entry.name
+    # The control: whoever does not turn it back has other numbers.
+    masked.plan = plain
+    turned = masked.read(Engine(store, threads=threads).run(masked.job()))
+    assert np.abs(turned["c"] - found["c"]).max() > 0.1
+    # Buffers are not rotated.
+    assert all(np.array_equal(turned[name], found[name]) for name in ("m", "v", "n"))
 
 
 def test_a_pairwise_sum_without_what_was_recovered_is_an_error(tmp_path):

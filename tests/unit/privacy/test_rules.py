@@ -48,6 +48,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "few_cohorts": {**STUDY, "participants": {"minimum": 2}},
     "narrow_by_examples": {"secure_aggregation": {**MASKED, "bits": 16, "largest_weight": 50}},
     "narrow_noise": {"secure_aggregation": {**MASKED, "bits": 16}, "privacy": SHARES, "weighting": "uniform"},
+    "rotated_noise": {"secure_aggregation": {**MASKED, "rotate": True}, "privacy": SHARES, "weighting": "uniform"},
     "telling_refusal": {"secure_aggregation": {**MASKED, "out_of_range": "refuse"}},
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
     "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},

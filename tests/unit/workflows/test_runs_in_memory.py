@@ -28,6 +28,10 @@ from unit.workflows.memory_sites import JOB, SITES, LinearSite, encoded, job_of,
 JOBS: dict[str, dict[str, Any]] = {
     "plain": {},
     "masked": {"secure_aggregation": {"mode": "compensator"}},
+    "masked and rotated": {
+        "secure_aggregation": {"mode": "compensator", "bits": 16, "rotate": True},
+        "weighting": "uniform",
+    },
     "masked in 16 bits": {"secure_aggregation": {"mode": "compensator", "bits": 16}, "weighting": "uniform"},
     "a share of the sites": {"participants": {"minimum": 2, "fraction": 0.5, "deadline": 600.0}},
     "a server optimizer": {"strategy": {"optimizer": {"name": "adam", "lr": 0.02}}},

@@ -114,7 +114,7 @@ def work_digest(task: Task) -> bytes:
 
 
 def cut_digest(task: Task) -> bytes:
-    """The cut, 32 bytes, of a masked task: bounds of the rings, clipping norms, bounds of metrics.
+    """The cut, 32 bytes, of a masked task: bounds of the rings, by which rotation, clipping norms, bounds of metrics.
 
     Not in it is the step of a ring's grid, which follows from how many take part.
 
@@ -131,6 +131,7 @@ def cut_digest(task: Task) -> bytes:
                 "bounds": _bounds(plan, named=task.kind is not TaskKind.PREPARE),
                 "largest_weight": plan.largest_weight,
                 "refuses": plan.refuse_out_of_range,
+                **({} if plan.rotation is None else {"rotation": plan.rotation}),
             },
             "privacy": private and {
                 "placement": private.placement, "mechanism": private.mechanism, "clip": private.clip,

@@ -9,6 +9,7 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.files import ring_layout
+from hanse_privacy.ring.rotation import Rotation
 from hanse_reduction.ring_plan import MaskedSum, open_subtrahend, stretches_of
 from hanse_reduction.sources import Inputs
 from hanse_reduction.tallies import Refuse, noise_sums, residual_of, sum_of_tallies, update_masks
@@ -64,4 +65,5 @@ def open_masked_sum(job: ReduceJob, ring: RingSum, layout: Layout, inputs: Input
         participants=len(job.updates),
         tally=tally,
         residual=residual,
+        rotation=None if ring.plan.rotation is None else Rotation(bytes.fromhex(ring.plan.rotation)),
     )

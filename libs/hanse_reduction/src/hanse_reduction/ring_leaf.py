@@ -16,6 +16,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
+from hanse_privacy.ring.rotation import pieces
 from hanse_privacy.ring.words import DTYPES as RING_DTYPES
 from hanse_privacy.ring.words import ROOM, elements_in, signed
 from hanse_reduction.finite import require_finite
@@ -106,9 +107,7 @@ class RingWorker:
         self._outputs.load(outputs, base)
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
-            step = min(_ELEMENTS, BLOCK_BYTES // RING_DTYPES[stretch.ring.bits].itemsize) * itemsize
-            for at in range(start, stop, step):
-                until = min(at + step, stop)
+            for at, until in self._blocks(stretch, start, stop):
                 total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)
                 if self._refusals or self._wrong is not None:
                     continue
@@ -118,6 +117,15 @@ class RingWorker:
                         total, stretch, at, {name: view[at - base : until - base] for name, view in outputs.items()}
                     )
         return outputs
+
+    def _blocks(self, stretch: Stretch, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """What is summed at once of bytes [start, stop) of the model's file."""
+        if self._masked.rotation is not None and stretch.rule is Rule.PARAMETER:
+            yield from pieces(start, stop)
+            return
+        step = min(_ELEMENTS, BLOCK_BYTES // RING_DTYPES[stretch.ring.bits].itemsize) * DTYPES[stretch.dtype].itemsize
+        for at in range(start, stop, step):
+            yield at, min(at + step, stop)
 
     def _total(
         self, first: int, count: int, stretch: Stretch, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]
@@ -161,7 +169,10 @@ class RingWorker:
         model = outputs[MODEL].view(dtype)
         if stretch.rule is Rule.PARAMETER:
             change = self._change.view(working_dtype(dtype))[: len(total)]
-            np.multiply(total, stretch.factor, out=change, dtype=np.float64, casting="same_kind")
+            if self._masked.rotation is None:
+                np.multiply(total, stretch.factor, out=change, dtype=np.float64, casting="same_kind")
+            else:
+                change[...] = self._masked.rotation.restore(total * stretch.factor, at)
             state = {name: outputs[name].view(dtype) for name in self._plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
                 self._plan.strategy.move(model, change, state, self._plan.round)

@@ -18,6 +18,7 @@ from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
+from hanse_privacy.ring.rotation import Rotation
 from hanse_privacy.ring.words import WIDTHS
 from hanse_reduction.sources import Input
 
@@ -90,6 +91,7 @@ class MaskedSum:
         stretches: of the whole model, in its order.
         subtracted: sums of masks and of noise.
         residual: of a pairwise sum, the masks that the recovered secrets take off.
+        rotation: of the parameters, which the sum is turned back by; None: they are as they are.
         tally: of all participants.
     """
 
@@ -99,6 +101,7 @@ class MaskedSum:
     participants: int
     tally: Tally | None
     residual: Masks | None = None
+    rotation: Rotation | None = None
 
     def between(self, start: int, stop: int) -> Iterator[tuple[Stretch, int, int]]:
         """The stretches within bytes [start, stop) of the model's file, with what of them lies there."""
@@ -122,6 +125,8 @@ def stretches_of(model: Layout, plan: RingPlan, *, participants: int, weight: fl
         if not entry.nbytes:
             continue
         made = _stretch(entry, model.offsets[entry.name], starts, plan, participants, weight)
+        if plan.rotation is not None and entry.rule is Rule.PARAMETER and made.ring != plan.default:
+            raise invalid(f"ring.entries[{entry.name}]", "a ring of its own", "none: parameters are rotated together")
         if entry.rule is Rule.POOL_VARIANCE and entry.mean is not None:
             means = ring_of(plan, entries[entry.mean])
             if means.bits != made.ring.bits:

@@ -67,6 +67,8 @@ class RingPlan(Frozen):
         counts: number of words that come after these in the tally, and are summed as they are; None: there are none.
         stochastic: whether rounding is to either neighbour with the probability that makes it unbiased.
         refuse_out_of_range: refuse values beyond the bound instead of clipping them.
+        rotation: seed by which parameters are rotated first (`hanse_privacy.ring.rotation`), which is no secret; the
+            bound is of rotated numbers then. None: they are not.
     """
 
     participants: int = Field(ge=1, le=1_000_000)
@@ -77,6 +79,7 @@ class RingPlan(Frozen):
     stochastic: bool = False
     refuse_out_of_range: bool = False
     counts: int | None = Field(default=None, ge=1, le=MOST_COUNTS)
+    rotation: Digest | None = None
 
 
 class SeedKey(Frozen):

@@ -35,11 +35,12 @@ _threads = threading.local()
 
 
 class Purpose(StrEnum):
-    """What a mask hides; each has a keystream of its own."""
+    """What a mask hides, or a seed decides; each has a keystream of its own."""
 
     UPDATE = "hanse update mask"
     TALLY = "hanse tally mask"
     WITHHELD = "hanse withheld words"
+    ROTATION = "hanse rotation signs"
 
 
 Mask = Callable[[NDArray[Any], int, int], None]

@@ -24,6 +24,7 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
+from hanse_privacy.ring.rotation import RotatedParameters, Rotation
 from hanse_privacy.ring.words import WIDTHS, wire_bytes
 
 BLOCK = 1 << 17
@@ -109,7 +110,12 @@ def write_masked(
         for entry in layout:
             check_noise_ring(entry, plan)
     masked = ring_layout(layout, plan)
-    writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap)
+    rotated = None
+    if plan.rotation is not None:
+        rotated = RotatedParameters(layout, arrays, Rotation(bytes.fromhex(plan.rotation)))
+    writer = _Writer(
+        plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap, rotated
+    )  # fmt: skip
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}
@@ -146,6 +152,7 @@ class _Writer:
     adjust: Adjust | None
     rounding: Uniforms | None
     wrap: bool = False
+    rotated: RotatedParameters | None = None
     clipped: int = 0
     parameters: int = 0
 
@@ -156,6 +163,8 @@ class _Writer:
         means = arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
         for start in range(0, values.size, BLOCK):
             block = values[start : start + BLOCK]
+            if self.rotated is not None and entry.rule is Rule.PARAMETER:
+                block = self.rotated.values(entry, start, start + block.size)
             if means is not None:
                 block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
             yield self._encoded(entry, block, ring, factor)

@@ -39,7 +39,7 @@ MEANS = frozenset(name for name, metric in METRICS.items() if metric.mean)
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""
 _RINGS = (
-    "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "out_of_range", "threshold",
+    "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "rotate", "out_of_range", "threshold",
 )  # fmt: skip
 """What of the section a study decides by itself."""
 _APART, _SUMMING = "scaffold", "fedtan"
@@ -64,6 +64,11 @@ def narrow_by_examples(job: Job, sums: SecureAggregation) -> str | None:
 def narrow_noise(job: Job, sums: SecureAggregation) -> str | None:
     shared = job.privacy is not None and job.privacy.placement == "distributed"
     return f"secure_aggregation.bits: {sums.bits}" if _narrow(sums) and shared else None
+
+
+def rotated_noise(job: Job, sums: SecureAggregation) -> str | None:
+    shared = job.privacy is not None and job.privacy.placement == "distributed"
+    return "secure_aggregation.rotate: true" if sums.rotate and shared else None
 
 
 def _narrow(sums: SecureAggregation) -> bool:

@@ -71,6 +71,13 @@ RULES: tuple[Rule, ...] = (
         masked(at.narrow_noise),
     ),
     Rule(
+        "secure_aggregation.rotate",
+        "privacy.placement distributed",
+        "nobody has shown yet how shares of noise, and what rounding adds to an update's norm, go with it here",
+        "leave rotate out, or set privacy.placement: local",
+        masked(at.rotated_noise),
+    ),
+    Rule(
         "secure_aggregation",
         "out_of_range refuse",
         "which site refuses a bound tells about its largest value, whatever the masks hide",

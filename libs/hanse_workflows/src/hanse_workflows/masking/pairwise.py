@@ -87,7 +87,7 @@ class Pairwise(MaskingProtocol):
         if self._roster is None:
             for former in tuple(self._open):
                 self._release(self._open.pop(former))
-        plan = plan or plan_of_run(self._run, self._settings, len(chosen), ask.kind)
+        plan = plan or plan_of_run(self._run, self._settings, len(chosen), ask)
         needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
         name = session
         for attempt in itertools.count(2):

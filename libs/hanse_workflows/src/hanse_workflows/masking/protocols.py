@@ -8,6 +8,7 @@ seed or a mask.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ class MaskingProtocol:
             mode=self.mode,
             session=session,
             minimum=self._settings.minimum,
-            ring=plan or plan_of_run(self._run, self._settings, len(chosen), ask.kind),
+            ring=plan or plan_of_run(self._run, self._settings, len(chosen), ask),
             compensator=await self._key(),
             compensators=await self._group(session),
         )
@@ -143,9 +144,13 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
     return work_digest(ask.common(run.project, run.run, run.job.workflow))
 
 
-def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, kind: TaskKind) -> RingPlan:
-    """`plan_of` the run's job, as its sites know it."""
-    return plan_of(run.job, settings, participants, kind, packed=not run.of_first_release)
+def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask: Ask) -> RingPlan:
+    """`plan_of` the run's job, as its sites know it, with the rotation of the round: the same for each of its sums."""
+    plan = plan_of(run.job, settings, participants, ask.kind, packed=not run.of_first_release)
+    if not settings.rotate or ask.kind is not TaskKind.TRAIN:
+        return plan
+    seed = hashlib.sha256(f"hanse rotation {run.job.seed} {ask.round}".encode()).hexdigest()
+    return plan.model_copy(update={"rotation": seed})
 
 
 def plan_of(
