@@ -1,6 +1,6 @@
 """A hub that makes the noise of a sum smaller than the sites' ledgers are charged for: it has sites exchange noise
 (`privacy.noise: oblivious`) on small terms, and sum on others; or it gives a parameter a finer grid than that on which
-noise is drawn.
+noise is drawn; or it has updates rotated, which makes them longer in the norm of Laplace noise.
 
 Sites draw what they exchange before the answer that it is for. If its scale is that of the terms that the exchange was
 asked with, the sum has next to no noise. So it has if noise of so many steps is added in a ring whose steps are small.
@@ -21,11 +21,13 @@ from hanse_fabric.messages.masking import Ring
 from hanse_fabric.messages.privacy import Privacy
 from hanse_learning.binding import work_digest
 from hanse_privacy.noise import exchange
+from hanse_privacy.noise import site as site_module
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.noise.exchange_messages import noise_request, relay
 from hanse_privacy.ring import files
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.plan import make_plan
+from hanse_privacy.ring.rotation import Rotation
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 SESSION, SCALE = "s1", 8.0
@@ -137,3 +139,34 @@ async def test_control_where_a_parameter_may_have_a_finer_ring_a_sum_that_was_pa
         left, why = await noise_on_a_finer_grid(hub)
         assert left is not None, why
         assert left < SCALE / 1000
+
+
+async def rotated(hub: LyingHub) -> Results:
+    """The answers to a hub that rotates updates which are clipped for Laplace noise."""
+    privacy = Privacy(
+        placement="distributed", mechanism="discrete_laplace", noise="local-laplace", noise_multiplier=SCALE, delta=0
+    )
+    shares = PrivacyTerms(privacy=privacy, rounds=1, round=1, active=4)
+    made = plan().model_copy(update={"rotation": "ab" * 32})
+    return await hub.ask(
+        *(hub.task(n, session=SESSION, plan=made, privacy=shares, model=MODEL) for n in hub.stage.names)
+    )
+
+
+async def test_no_update_is_rotated_that_laplace_noise_hides(attacked: Attacked) -> None:
+    async with attacked() as hub:
+        refused = refusals(await rotated(hub))
+        assert refused.keys() == set(hub.stage.names)
+        assert all("ring.rotation" in why for why in refused.values()), refused
+
+
+@pytest.mark.control("test_no_update_is_rotated_that_laplace_noise_hides")
+async def test_control_where_nobody_looks_an_update_has_more_than_was_charged_for(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_module, "check_rotation", lambda *_: None)
+    async with attacked() as hub:
+        assert refusals(await rotated(hub)) == {}
+    # An update of one number has the norm 1 that is charged for; rotated, all of its magnitudes together are more.
+    spike = np.eye(1, len(MODEL))[0]
+    assert np.abs(Rotation(bytes(32)).rotate(spike, 0)).sum() > 1.5

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import RingPlan
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.terms import round_noise
-from hanse_privacy.noise.aggregate import OBLIVIOUS, aggregate
+from hanse_privacy.noise.aggregate import GAUSSIAN, OBLIVIOUS, aggregate
 from hanse_privacy.noise.distributed import NoiseShare, make_share
 from hanse_privacy.noise.parts import pairs_for
 from hanse_privacy.noise.rounding import steps_from_nearest
@@ -98,11 +98,23 @@ def at_random(step: float, draw: Callable[[int, int], NDArray[np.int64]]) -> Adj
     return adjust
 
 
+def check_rotation(privacy: Privacy, plan: RingPlan) -> None:
+    """A rotation keeps the norm that Gaussian noise is made for, and none other: the sum of an update's magnitudes
+    would grow by up to the square root of their number.
+
+    Raises:
+        HanseError: INVALID_INPUT for a rotated plan with other noise.
+    """
+    if plan.rotation is not None and privacy.mechanism not in GAUSSIAN:
+        raise invalid("ring.rotation", "a rotation", f"none, with the mechanism {privacy.mechanism}")
+
+
 def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:
     if plan.largest_weight != 1:
         raise invalid("ring.largest_weight", plan.largest_weight, "1: sums with distributed noise weigh sites equally")
     if plan.stochastic:
         raise invalid("secure_aggregation.rounding", "stochastic", "nearest, where noise is added in the ring")
+    check_rotation(terms.privacy, plan)
     ring = plan.default
     scale = round_noise(terms, participant).scale
     share = make_share(terms, scale, ring.fraction)
