@@ -89,6 +89,51 @@ def test_a_card_tells_data_metrics_privacy_and_the_whole_job(hub: ScriptedHub) -
     assert told == {name: JOB[name] for name in ("rounds", "model")}  # the rest is as by default
 
 
+FOUND = [
+    {"kind": "number", "name": "age", "centre": 61.25, "scale": 12.5, "fill": 61.25, "indicator": True, "log": False},
+    {"kind": "number", "name": "dose", "centre": 4.5, "scale": 2.0, "fill": 4.5, "indicator": False, "log": True},
+    {"kind": "date", "name": "seen", "centre": 20454.2, "scale": 30.0, "fill": 20454.2, "indicator": False},
+    {"kind": "number", "name": "bmi", "centre": 10.0, "scale": 40.0, "fill": 25.0, "indicator": False, "log": False},
+    {"kind": "category", "name": "ward", "form": "onehot", "values": ["a"], "missing": "own", "unknown": "zeros"},
+    {"kind": "text", "name": "note"},
+]
+RULES = [
+    {"name": "age", "kind": "number"}, {"name": "dose", "kind": "number", "scale": "robust", "log": True},
+    {"name": "seen", "kind": "date"}, {"name": "bmi", "kind": "number", "scale": "minmax"},
+    {"name": "ward", "kind": "category", "values": ["a", "b|"], "rare": 10}, {"name": "note", "kind": "text"},
+]  # fmt: skip
+
+
+def test_a_card_describes_the_data_by_what_all_sites_rows_together_were_found_to_be(hub: ScriptedHub) -> None:
+    features = [{key: rule[key] for key in ("name", "kind", "values") if key in rule} for rule in RULES]
+    schema = TabularSchema.model_validate({"features": features, "target": "ill", "classes": 2})
+    made = problem_of(schema) | {"preparation": {"version": 1, "columns": FOUND}}
+    model = signed_model(problem=made, metrics={"auroc": 0.75, "auroc_min": 0.7, "train_loss": 0.5})
+    run = run_view("completed", job=JOB | {"prepare": {"columns": RULES}})
+    answering(hub, model, (200, run))
+    sites = {"south": {"auroc": 0.7, "train_loss": 0.4}, "north": {"auroc": 0.8}, "west": {}}
+    rounds = [{"round": model.record.lineage.round, "metrics": {}, "sites": sites}]
+    hub.answer("GET", f"{PROJECT}/runs/{model.record.lineage.run}/metrics", (200, {"rounds": rounds}))
+    card = card_at(hub)
+    for line in (
+        "| column | kind | unit | values | over all sites |",
+        "| age | number |  |  | mean 61.25, standard deviation 12.5; some cells are missing |",
+        "| dose | number |  |  | median of the logarithm 4.5, quartiles 2 apart |",
+        "| seen | date |  |  | mean 2026-01-01, standard deviation 30 days |",
+        "| bmi | number |  |  |  |",
+        r"| ward | category |  | a, b\| | rare: b\|; some cells are missing |",
+        "| note | text |  |  | not seen by the model |",
+        "| model | logistic, dtype: float32 |",
+        "| strategy | weighted mean |",
+        "| site | auroc |",
+        "| north | 0.8000 |",
+        "| west |  |",
+    ):
+        assert line in card, line
+    hub.answer("GET", f"{PROJECT}/runs/{model.record.lineage.run}/metrics", (200, {"rounds": []}))
+    assert "By site" not in card_at(hub)
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [

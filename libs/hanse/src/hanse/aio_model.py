@@ -83,11 +83,14 @@ class AsyncModel:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             return card_of(self.view, None)
-        if not (run.job.get("evaluate") or {}).get("metrics"):  # which have curves
-            return card_of(self.view, run)
-        body = await self._transport.send(Call("GET", f"{path}/metrics", dict))
-        drawn = [item.get("curves") for item in body["rounds"] if item["round"] == self.view.lineage.round]
-        return card_of(self.view, run, drawn[0] if drawn else None)
+        try:
+            rounds = (await self._transport.send(Call("GET", f"{path}/metrics", dict)))["rounds"]
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            rounds = ()
+        own: dict[str, Any] = next((item for item in rounds if item["round"] == self.view.lineage.round), {})
+        return card_of(self.view, run, own.get("curves"), own.get("sites"))
 
     async def _located(self) -> Download:
         path = path_of(self.view.project, "models", self.version, "download")

@@ -6,16 +6,16 @@ Hanse writes what it knows; the sections that only its owners can write are ther
 from __future__ import annotations
 
 import base64
-import json
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-from hanse.evaluation_tables import cell, curves_section, table
-from hanse.settings import without_defaults
-from hanse.views import RunView
+from hanse.card_data import data_section
+from hanse.evaluation_tables import curves_section, table
+from hanse.settings import flat_settings, without_defaults
+from hanse.views import RunView, main_metrics
 from hanse_fabric.messages.models import ModelVersion
 from hanse_schemas.http.models import ModelView
 
@@ -25,24 +25,27 @@ _QUESTIONS = (
     ("Limitations and fairness", "Where is it known to be wrong, and for which groups of people was that looked at?"),
     ("Contact", "Who answers questions, and whom does one tell of a fault?"),
 )
-_COLUMNS_SHOWN = 200
 
 
 def card_of(
-    version: ModelVersion | ModelView, run: RunView | None, curves: Mapping[str, Any] | None = None
-) -> str:  # fmt: skip
+    version: ModelVersion | ModelView,
+    run: RunView | None,
+    curves: Mapping[str, Any] | None = None,
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
     """The card, as Markdown.
 
     Args:
         version: the record that the registry signed.
         run: that made it; None where the hub does not have it any more, and then job and privacy are not told.
         curves: what its evaluation has beside metrics (`History.curves`), where there is something.
+        sites: the evaluation's metrics by site, where the hub sees them.
     """
     parts = [f"# {version.project}, version {version.version}", _facts(version, run)]
     parts += [f"## {title}\n\n*To fill in: {question}*" for title, question in _QUESTIONS[:2]]
     parts += [
-        _data(version),
-        _metrics(version),
+        data_section(version.problem or {}, run.job if run else {}),
+        _metrics(version, sites or {}),
         curves_section(curves or {}, version.problem or {}),
         _privacy(run),
         _training(run),
@@ -57,12 +60,12 @@ def _facts(version: ModelVersion | ModelView, run: RunView | None) -> str:
     rows = [
         ("made", version.created_at.strftime("%Y-%m-%d %H:%M UTC")),
         ("stage", version.stage.value),
-        ("model", _inline(problem.get("model", version.architecture))),
+        ("model", _settings(problem.get("model", version.architecture))),
         ("run", f"{lineage.run}, round {lineage.round}" + (f" of {run.rounds}" if run else "")),
         ("workflow", lineage.workflow),
         ("sites", f"{len(lineage.participants)}: {', '.join(lineage.participants)}"),
         ("examples", f"{lineage.examples:,}" if lineage.examples else "not told"),
-        ("strategy", _inline(lineage.strategy)),
+        ("strategy", _settings(lineage.strategy) or "weighted mean"),
         ("starts from", lineage.parent or "a model that the run has initialised"),
         ("SHA-256", version.digest),
         ("recorded by", f"the registry with the key {base64.b64encode(version.public_key).decode()}"),
@@ -70,47 +73,20 @@ def _facts(version: ModelVersion | ModelView, run: RunView | None) -> str:
     return table(("", ""), rows)
 
 
-def _data(version: ModelVersion | ModelView) -> str:
-    schema: Mapping[str, Any] = (version.problem or {}).get("schema") or {}
-    kind = schema.get("kind")
-    if kind == "tabular":
-        columns = schema["features"]
-        rows = [
-            (column["name"], column.get("kind", "number"), column.get("unit") or "", _bounds(column))
-            for column in columns[:_COLUMNS_SHOWN]
-        ]
-        more = [("...", f"{len(columns) - len(rows)} more", "", "")] if len(columns) > len(rows) else []
-        told = f"Rows with the column {cell(schema['target'])}, which the model tells ({_task(schema)})."
-        if weight := schema.get("weight"):
-            told += f" A job with `train.sample_weights` counts a row as much as its column {cell(weight)} says."
-        return "## Data\n\n" + told + "\n\n" + table(("column", "kind", "unit", "values"), rows + more)
-    if kind == "array":
-        return f"## Data\n\nArrays of shape {list(schema['shape'])} ({_task(schema)})."
-    return "## Data\n\nThe project declares no form of its data; the sites' code knows it."
-
-
-def _task(schema: Mapping[str, Any]) -> str:
-    classes = schema.get("classes")
-    named = ", ".join(
-        cell(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels", ())
-    )
-    told = f"{schema['task']}, {classes} classes" if classes else str(schema["task"])
-    return f"{told}: {named}" if named else told
-
-
-def _bounds(column: Mapping[str, Any]) -> str:
-    if column.get("values"):
-        return ", ".join(map(str, column["values"]))
-    low, high = column.get("minimum"), column.get("maximum")
-    if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
-    return "" if low is None and high is None else f"at least {low:g}" if high is None else f"at most {high:g}"
-
-
-def _metrics(version: ModelVersion | ModelView) -> str:
+def _metrics(version: ModelVersion | ModelView, sites: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [(name, f"{value:.6g}") for name, value in sorted(version.metrics.items())]
-    told = "By the sites' own test data, after the round."
-    return f"## Metrics\n\n{told}\n\n" + table(("metric", "value"), rows) if rows else "## Metrics\n\nNone were taken."
+    if not rows:
+        return "## Metrics\n\nNone were taken."
+    told = "By the sites' own test data, after the round.\n\n" + table(("metric", "value"), rows)
+    names = [name for name in main_metrics(version.metrics) if any(name in found for found in sites.values())]
+    if names and not names[0].startswith("train_"):
+        lines = [(site, *(_rounded(found.get(name)) for name in names)) for site, found in sorted(sites.items())]
+        told += "\n\nBy site, each by its own test data:\n\n" + table(("site", *names), lines)
+    return f"## Metrics\n\n{told}"
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else ""
 
 
 def _privacy(run: RunView | None) -> str:
@@ -135,5 +111,9 @@ def _use(version: ModelVersion | ModelView) -> str:
     )  # fmt: skip
 
 
-def _inline(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+def _settings(section: Mapping[str, Any]) -> str:
+    """A section of a job as `name: value` in a line, without what is left empty."""
+    said = {
+        key: value for key, value in flat_settings(section, all_of_it=True).items() if value not in (None, [], {}, "")
+    }
+    return ", ".join(f"{key}: {value}" if key != "name" else str(value) for key, value in said.items())

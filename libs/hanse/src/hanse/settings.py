@@ -9,9 +9,10 @@ _ABOUT = ("name", "tags")
 """What a job says of itself, which is no setting."""
 
 
-def flat_settings(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's settings, such as `train.optimizer.lr`; lists are values. Pure."""
-    return _flat({key: value for key, value in job.items() if key not in _ABOUT})
+def flat_settings(job: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, Any]:
+    """A job's settings, such as `train.optimizer.lr`; lists are values. `all_of_it`: of a section, whose name is one.
+    Pure."""
+    return _flat({key: value for key, value in job.items() if all_of_it or key not in _ABOUT})
 
 
 def without_defaults(job: Mapping[str, Any]) -> dict[str, Any]:

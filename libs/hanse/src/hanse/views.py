@@ -94,17 +94,18 @@ def note_of(data: Mapping[str, Any]) -> str:
 def metrics_text(metrics: Mapping[str, Any]) -> str:
     """Numbers by name, on one line: what was measured on the model. Minima over sites and what training reported are
     in the data, but would crowd it out; they are shown where there is nothing else."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in _main(metrics).items())
+    return ", ".join(f"{name} {value:.4f}" for name, value in main_metrics(metrics).items())
 
 
 def headline(metrics: Mapping[str, Any], most: int = 2) -> str:
     """The few of them that people look at first, for lists."""
-    found = _main(metrics)
+    found = main_metrics(metrics)
     names = [name for name in _FIRST if name in found] + [name for name in found if name not in _FIRST]
     return ", ".join(f"{name} {found[name]:.4g}" for name in names[:most])
 
 
-def _main(metrics: Mapping[str, Any]) -> dict[str, float]:
+def main_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What was measured on the model; minima over sites and what training reported only where there is nothing else."""
     numbers = {name: value for name, value in sorted(metrics.items()) if isinstance(value, int | float)}
     main = {name: value for name, value in numbers.items() if not name.startswith("train_") and name[-4:] != "_min"}
     return main or numbers

@@ -58,7 +58,9 @@ def cells_of(
             raise unfit(f"{where}: column {column.name} is missing")
         cells, bad = read(column.kind, table[column.name], getattr(column, "formats", ()))
         if len(bad) and bad.any():
-            raise refused(where, column.name, "row", int(np.argmax(bad)) + 1, expected(column.kind, ()))
+            at = int(np.argmax(bad))
+            given = repr(np.asarray(table[column.name], dtype=object)[at])
+            raise refused(where, column.name, "row", at + 1, expected(column.kind, ()), given)
         found[column.name] = cells
     return found
 
