@@ -29,6 +29,8 @@ class AlgorithmConfig(Frozen):
         moments_go_on: whether the optimizer's moments may go on in the site's next round.
         needs_sgd: whether the local optimizer must be `sgd`.
         needs_mean: whether the server must take the weighted mean.
+        divides: whether a site's processes may take its steps together, each with a share of the batch: where a step's
+            gradient is a mean over the batch, and nothing else depends on the batch.
     """
 
     name: str
@@ -37,6 +39,7 @@ class AlgorithmConfig(Frozen):
     moments_go_on: ClassVar[bool] = False
     needs_sgd: ClassVar[bool] = False
     needs_mean: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
 
     def train(self, session: Session) -> Trained:
         """Train the session's module in place.
@@ -89,6 +92,7 @@ class FedAvgConfig(_BuiltIn):
 
     name: Literal["fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"] = "fedavg"
     module: ClassVar = "plain"
+    divides: ClassVar = True
     normalized: ClassVar = True
     moments_go_on: ClassVar = True
 
@@ -103,6 +107,7 @@ class FedProxConfig(_BuiltIn):
     name: Literal["fedprox"]
     mu: float = Field(default=0.01, ge=0, le=1e6)
     module: ClassVar = "fedprox"
+    divides: ClassVar = True
     normalized: ClassVar = True
     moments_go_on: ClassVar = True
 
@@ -118,6 +123,7 @@ class ScaffoldConfig(_BuiltIn):
     name: Literal["scaffold"]
     option: Literal["gradient", "drift"] = "drift"
     module: ClassVar = "scaffold"
+    divides: ClassVar = True
     needs_sgd: ClassVar = True
     needs_mean: ClassVar = True
     extras: ClassVar = ("control",)
@@ -133,6 +139,7 @@ class FedDynConfig(_BuiltIn):
     name: Literal["feddyn"]
     alpha: float = Field(default=0.01, gt=0, le=1e6)
     module: ClassVar = "feddyn"
+    divides: ClassVar = True
     needs_sgd: ClassVar = True
     needs_mean: ClassVar = True
 
@@ -150,6 +157,7 @@ class MoonConfig(_BuiltIn):
     mu: float = Field(default=1.0, ge=0, le=1e6)
     temperature: float = Field(default=0.5, gt=0, le=1e3)
     module: ClassVar = "moon"
+    divides: ClassVar = True
 
 
 class DittoConfig(_Adapting):
@@ -165,6 +173,7 @@ class DittoConfig(_Adapting):
     epochs: int | None = Field(default=None, ge=1, le=100_000)
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
     module: ClassVar = "ditto"
+    divides: ClassVar = True
 
 
 class FedRepConfig(_BuiltIn):
@@ -178,6 +187,7 @@ class FedRepConfig(_BuiltIn):
     name: Literal["fedrep"]
     head_epochs: int = Field(default=1, ge=1, le=100_000)
     module: ClassVar = "fedrep"
+    divides: ClassVar = True
 
 
 class PerFedAvgConfig(_Adapting):
@@ -202,6 +212,7 @@ class WeightedAccumulationConfig(_BuiltIn):
 
     name: Literal["weighted_accumulation"]
     module: ClassVar = "accumulation"
+    divides: ClassVar = True
     needs_sgd: ClassVar = True
 
 

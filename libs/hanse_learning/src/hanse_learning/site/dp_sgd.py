@@ -27,6 +27,7 @@ from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
 from hanse_learning.site.modes import BATCH_NORMS
 from hanse_learning.site.optimizers import make_optimizer
+from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.schedule import rate_factor
 from hanse_learning.site.site_privacy import DpSgd
 from hanse_learning.site.training import OnProgress, make_repeatable
@@ -55,12 +56,14 @@ def train_privately(
     *,
     round_number: int = 1,
     source: NoiseSource | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, float]:
     """Train the module in place.
 
     Args:
         config: its optimizer, schedule and loss; length and batch size are `private`'s.
         source: for tests; else of fresh randomness.
+        ranks: that make each step's sum together, the noise of which is drawn once for all; None: this process alone.
 
     Returns:
         `steps` alone: a loss would be a release that is not paid for.
@@ -78,9 +81,9 @@ def train_privately(
     check_independent(module)
     units = Units(data, LARGEST_UNIT)
     make_repeatable(0, device_of(module))
-    source = source or NoiseSource()
+    source = source or (NoiseSource() if ranks is None else ranks.source())
     # What dropout draws is no secret, but shall not repeat from round to round.
-    torch.manual_seed(int(source.words(1)[0]) >> 1)
+    torch.manual_seed((int(source.words(1)[0]) >> 2) + (0 if ranks is None else ranks.rank))
     module.train()
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     apply_gradients = make_optimizer(named.values(), config.optimizer)
@@ -94,6 +97,8 @@ def train_privately(
     average = MovingAverage(named, config.weights_average) if config.weights_average is not None else None
     count = sum(parameter.numel() for parameter in named.values())
     part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), count)
+    if ranks is not None:  # they share the memory, and a batch
+        part = max(1, part // ranks.count) * ranks.count
     mechanism = Gaussian(private.scale)
     clip = private.clip - mechanism.widened(count)
     every = max(1, private.steps // _REPORTS)
@@ -101,8 +106,15 @@ def train_privately(
         total = np.zeros(count)
         for chosen, each in units.batches(poisson_sample(len(units), private.rate, source), part, source):
             given = x[chosen] if augmentation is None else copies_of(x[chosen], augmentation, changes)
-            made = gradients_of(named, given, y[chosen].repeat_interleave(copies, dim=0), each * copies)
-            total += clipped_sum(made, clip, config.clipping)
+            wanted, own = y[chosen].repeat_interleave(copies, dim=0), slice(None)
+            if ranks is not None:
+                units_of = ranks.share(len(chosen) // each)
+                own = slice(units_of.start * each * copies, units_of.stop * each * copies)
+            if len(wanted[own]):
+                made = gradients_of(named, given[own], wanted[own], each * copies)
+                total += clipped_sum(made, clip, config.clipping)
+        if ranks is not None:
+            ranks.add(torch.from_numpy(total))
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)
@@ -114,6 +126,8 @@ def train_privately(
             on_progress(step / private.steps, f"step {step} of {private.steps}, private")
     if average is not None:
         average.give()
+    if ranks is not None:
+        ranks.require_same(module)
     return {"steps": float(private.steps)}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Sums
 
 Arrays = Mapping[str, np.ndarray]
@@ -34,6 +35,7 @@ class Session:
         wanted: numbers that the strategy needs beside those that always come: `first_loss`.
         on_progress: called with the fraction done and a short text.
         sums: over all participants, in the middle of training; None where there can be none.
+        ranks: the processes of this site that train together; None: this one alone.
     """
 
     module: nn.Module
@@ -49,6 +51,7 @@ class Session:
     wanted: frozenset[str] = frozenset()
     on_progress: Callable[[float, str], None] = lambda _fraction, _text: None
     sums: Sums | None = None
+    ranks: Ranks | None = None
 
     def shared(self) -> dict[str, nn.Parameter]:
         """The parameters that travel and are trained."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import LossOf, loss_function, tensors
 from hanse_learning.site.modes import normalizes_batches, set_training
 from hanse_learning.site.optimizers import Optimizer, make_optimizer
+from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.schedule import rate_factor
 
 OnProgress = Callable[[float, str], None]
@@ -108,9 +110,12 @@ def length_of(config: TrainConfig, examples: int) -> tuple[int, int]:
 
 def descend(
     local: LocalSteps, x: Tensor, y: Tensor, config: TrainConfig, apply_gradients: Optimizer, *, seed: int,
-    on_progress: OnProgress, round_number: int = 1, total: int | None = None,
+    on_progress: OnProgress, round_number: int = 1, total: int | None = None, ranks: Ranks | None = None,
 ) -> Descent:  # fmt: skip
     """Take the configured number of steps, or `total`.
+
+    Args:
+        ranks: that take each step together; None: this process takes it alone.
 
     Raises:
         HanseError: TRAINING_FAILED when the loss or a parameter is no longer finite; INVALID_INPUT without a batch that
@@ -131,7 +136,8 @@ def descend(
             continue
         module.zero_grad(set_to_none=True)
         given = x[batch] if config.augmentation is None else augment(x[batch], config.augmentation, changes)
-        loss = local.gradients(given, y[batch])
+        make = local.gradients if ranks is None else partial(ranks.gradients, local)
+        loss = make(given, y[batch])
         if config.clip_norm is not None:
             nn.utils.clip_grad_norm_(module.parameters(), config.clip_norm)
         local.adjust()

@@ -227,6 +227,7 @@ class TaskWork:
                 extras=extras,
                 trained=task.trained,
                 exchange=exchange,
+                processes=self._policy.limits.processes,
             )
             try:
                 with of_the_data(task):

@@ -71,12 +71,15 @@ class LimitPolicy(Frozen):
         memory_mib: of the worker; None: unlimited.
         model_mib: of the model.
         mib_a_day: of models and updates on the site's line, whichever run asks; None: any number.
+        processes: that take a training task's steps together, each with a share of every batch, and a GPU of its own
+            where it trains on GPUs. The limits are of all of them together.
     """
 
     seconds: float = Field(default=3600.0, gt=0)
     memory_mib: int | None = Field(default=None, ge=64)
     model_mib: int = Field(default=4096, ge=1)
     mib_a_day: float | None = Field(default=None, gt=0)
+    processes: int = Field(default=1, ge=1, le=64)
 
 
 class Policy(Frozen):

@@ -49,6 +49,7 @@ class WorkRequest:
         trained: the site's last round that counted, 0 for none: what is kept is taken as of then; None: not known.
         exchange: sums over all participants in the middle of the work; None: there are none.
         wanted: taken for the device that the job wants, where the site has decided already; None: what the job says.
+        processes: that take the steps of a training together.
     """
 
     kind: TaskKind
@@ -64,6 +65,7 @@ class WorkRequest:
     trained: int | None = None
     exchange: AskSum | None = None
     wanted: str | None = None
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def run(
     begin, end = share
     return descend(
         local, x, y, session.config, made, seed=session.seed if seed is None else seed, total=total,
-        round_number=session.round,
+        round_number=session.round, ranks=session.ranks,
         on_progress=lambda done, text: session.on_progress(begin + (end - begin) * done, text),
     )  # fmt: skip
 

@@ -24,6 +24,8 @@ def train_round(session: Session) -> Trained:
     make_repeatable(session.seed, device_of(session.module))
     first = {"first_loss": mean_loss(session)} if "first_loss" in session.wanted else {}
     made = _trained(session)
+    if session.ranks is not None:
+        session.ranks.require_same(session.module)
     return replace(made, info=made.info | first)
 
 

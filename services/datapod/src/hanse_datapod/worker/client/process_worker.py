@@ -106,6 +106,7 @@ class ProcessWorker:
             "extras": {name: str(path) for name, path in request.extras.items()},
             "trained": request.trained,
             "wanted": request.wanted,
+            "processes": request.processes,
             # Participants that share a process take turns, so a sum among them would wait for ever.
             "exchange": request.exchange is not None and self._alone,
         }

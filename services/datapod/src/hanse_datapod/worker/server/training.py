@@ -19,7 +19,7 @@ from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.frames import error_of
-from hanse_datapod.worker.port import DataState
+from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
@@ -28,6 +28,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
 from hanse_learning.site.examples import Examples
+from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Floats
 from hanse_privacy.works.people import people_of, rows, sketch
 from hanse_schemas.resources import resources_of
@@ -39,9 +40,10 @@ _KEPT_BYTES = 8 << 30
 
 class TrainingServer:
     """Turns a request into an answer; `send` writes frames to the agent, `receive` waits for what it answers to one in
-    the middle of a request."""
+    the middle of a request. `ranks` are the processes that train together, where this is one of them."""
 
-    def __init__(self, send: Send, receive: Receive) -> None:
+    def __init__(self, send: Send, receive: Receive, ranks: Ranks | None = None) -> None:
+        self._ranks = ranks
         self._send, self._receive, self._blank = send, receive, lru_cache(maxsize=1)(blank_module)
         self._data: OrderedDict[str, SiteData | SiteTables] = OrderedDict()
         self._bytes = 0
@@ -62,7 +64,8 @@ class TrainingServer:
                 },
             }  # fmt: skip
         began = time.monotonic()
-        device = _device_of(body)
+        device = device_of(body)
+        divided = self._ranks is None and body.get("processes", 1) > 1 and body["kind"] == TaskKind.TRAIN.value
         outcome = execute(
             WorkContext(
                 kind=TaskKind(body["kind"]),
@@ -80,12 +83,15 @@ class TrainingServer:
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
                 sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
-                device=device.name,
+                device=device.name if self._ranks is None else self._ranks.device(device.name),
                 blank=self._blank,
+                divided=(lambda: _divided(body, device.name, self._send)) if divided else None,
+                ranks=self._ranks,
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)
-        data = replace(self._state(), group=outcome.data.group)
+        # Of what several processes have made, one of them tells the data.
+        data = outcome.data if outcome.data.fingerprint else replace(self._state(), group=outcome.data.group)
         return replace(outcome, seconds=time.monotonic() - began, note=note, data=data).body()
 
     def _state(self) -> DataState:
@@ -158,7 +164,13 @@ class TrainingServer:
         }  # fmt: skip
 
 
-def _device_of(body: dict[str, Any]) -> Device:
+def _divided(body: dict[str, Any], device: str, send: Send) -> WorkOutcome:
+    from hanse_datapod.worker.ranks.launch import divide  # it takes a second to load, and most sites need none of it
+
+    return divide(body, device, send)
+
+
+def device_of(body: dict[str, Any]) -> Device:
     """The device of a task. The first model is made on the processor, so that all sites would make the same."""
     if body["kind"] == TaskKind.INITIALIZE.value:
         return choose_device(body["device"], "cpu")

@@ -60,6 +60,8 @@ def train(work: WorkContext) -> WorkOutcome:
     with on_device(module, work.device):
         made = train_with(private, _session(work, module, problem, received, examples))
         module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
+    if not work.speaks:
+        return WorkOutcome(None, len(examples), {})
     trained = views_of(module)
     kept = dict(made.keep)
     if entries.local.entries:
@@ -101,6 +103,7 @@ def _session(
         wanted=frozenset(work.config.get("info") or ()),
         on_progress=work.on_progress,
         sums=work.sums,
+        ranks=work.ranks,
     )
 
 

@@ -11,8 +11,10 @@ from torch import nn
 
 from hanse_datapod.data.load import SiteData
 from hanse_datapod.data.tables import SiteTables
+from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.messages import TaskKind
 from hanse_learning.site.examples import Problem
+from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Sums
 from hanse_schemas.schema import LearnableSchema
 
@@ -26,6 +28,8 @@ class WorkContext:
         device: torch's name of the device that was chosen.
         blank: gives what `blank_module` makes, kept from task to task: drawing 25 million weights anew takes 0.3 s.
             None: each task makes its own, as it must where several are at work at once.
+        divided: does the training in several processes instead; None: this process does it.
+        ranks: the processes that train together, of which this is one; None: this one alone.
     """
 
     kind: TaskKind
@@ -45,3 +49,10 @@ class WorkContext:
     tables: Callable[[], SiteTables] | None = None
     device: str = "cpu"
     blank: Callable[[str, Problem], nn.Module] | None = None
+    divided: Callable[[], WorkOutcome] | None = None
+    ranks: Ranks | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process writes down what is made: of several, the first does."""
+        return self.ranks is None or self.ranks.rank == 0

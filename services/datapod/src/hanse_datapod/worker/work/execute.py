@@ -4,6 +4,8 @@ of its own."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from hanse_datapod.worker.work.site_state import LOCAL
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
-from hanse_learning.config import BUILT_IN
+from hanse_learning.config import BUILT_IN, check_train
 from hanse_learning.site.entries import arrays_of, update_of
 from hanse_learning.site.private_round import made_private
 from hanse_learning.site.site_privacy import check_site_privacy
@@ -46,10 +48,19 @@ def execute(work: WorkContext) -> WorkOutcome:
         make_repeatable(work.seed % 2**63)
         np.random.seed(work.seed % 2**32)
     private = check_site_privacy(work.config) if work.kind is TaskKind.TRAIN else None
-    return _done(work) if private is None else privately(work, private, _done)
+    # What several processes make is made private here once: whichever of them fails.
+    if private is None or work.ranks is not None:
+        return _done(work)
+    return privately(work, private, _done)
 
 
 def _done(work: WorkContext) -> WorkOutcome:
+    if work.divided is not None:
+        reason = undivided(work.config)
+        if not reason:
+            return work.divided()
+        made = _done(replace(work, divided=None))
+        return replace(made, note="; ".join(part for part in (made.note, f"trained in one process: {reason}") if part))
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
@@ -58,6 +69,14 @@ def _done(work: WorkContext) -> WorkOutcome:
     if work.kind is TaskKind.EVALUATE:
         return built_in.evaluate(work)
     return built_in.train(work)
+
+
+def undivided(config: Mapping[str, Any]) -> str:
+    """Why several processes cannot take the steps of a training together; "" where they can."""
+    if config.get("code"):
+        return ""  # it divides its work itself
+    algorithm = check_train(config.get("train") or {}).algorithm
+    return "" if algorithm.divides else f"a step of algorithm {algorithm.name} is not a mean over its batch alone"
 
 
 def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:
@@ -79,6 +98,9 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     private = check_site_privacy(work.config)
     if private is not None and private.mechanism == "dp_sgd":
         raise invalid("privacy.mechanism", "dp_sgd", "a mechanism on the update, which site code needs")
+    if not work.speaks:
+        code.train_along(given.model, examples, config)
+        return WorkOutcome(None, len(examples), {})
     trained, count, metrics = code.train(given.model, examples, config)
     _check_trained(given, trained)
     travelling, local = given.entries.travelling, given.entries.local

@@ -1,0 +1,288 @@
+"""A site whose policy gives a training several processes: the same model, the same limits, and no rank that is lost."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.ranks import launch
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.file import read_tensors
+from own_worker import OwnWorker
+from unit.datapod_worker.test_worker_process import LONG, SCHEMA, by_code, initialized, request, script, silent
+
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    x = (generator.normal(size=(80, 2)) + 3 * y[:, None]).astype(np.float32)
+    np.savez(folder / "ward.npz", x=x, y=y)
+    return DataSettings(train=folder / "ward.npz")
+
+
+@pytest.fixture
+async def worker(data):
+    made = OwnWorker(data, schema=SCHEMA)
+    yield made
+    await made.close()
+
+
+async def ranks_of(worker, count):
+    """The processes that train, once there are so many."""
+    async with asyncio.timeout(120):
+        while True:
+            below = psutil.Process(worker.pid).children(recursive=True)
+            found = [each for each in below if "hanse_datapod.worker.ranks" in " ".join(_line(each))]
+            if len(found) == count:
+                return sorted(found, key=lambda each: each.pid)
+            await asyncio.sleep(0.05)
+
+
+def _line(process):
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+async def test_two_processes_make_the_model_of_one_and_the_same_bits_again(worker, tmp_path):
+    model = await initialized(worker, tmp_path)
+    told = []
+    made = []
+    for processes in (1, 2, 2):
+        asked = request(tmp_path, TaskKind.TRAIN, model=model, processes=processes)
+        outcome = await worker.work(asked, lambda _done, text: told.append(text))
+        made.append((outcome, read_tensors(outcome.update)[1], outcome.update.read_bytes()))
+    (one, alone, _), (two, both, bits), (_, _, again) = made
+    for name, change in alone.items():
+        np.testing.assert_allclose(both[name], change, atol=TOLERANCE, rtol=0, err_msg=name)
+        assert np.abs(change).max() > 50 * TOLERANCE
+    assert bits == again
+    assert (two.examples, two.info) == (one.examples, one.info)
+    assert two.metrics == pytest.approx(one.metrics, abs=TOLERANCE)
+    assert two.data == one.data
+    assert told
+    assert (await worker.work(request(tmp_path, TaskKind.EVALUATE, model=model, processes=2), silent)).examples == 16
+
+
+async def test_what_steps_depend_on_more_than_their_batch_is_trained_in_one_process(worker, tmp_path):
+    model = await initialized(worker, tmp_path)
+    train = {"algorithm": {"name": "per_fedavg"}}
+    made = []
+    for processes in (1, 2):
+        asked = request(tmp_path, TaskKind.TRAIN, model=model, train=train, processes=processes)
+        outcome = await worker.work(asked, silent)
+        made.append((outcome.update.read_bytes(), outcome.note))
+    assert made[0][0] == made[1][0]
+    assert made[0][1] == ""
+    assert made[1][1] == "trained in one process: a step of algorithm per_fedavg is not a mean over its batch alone"
+
+
+async def test_a_rank_that_dies_ends_the_work_and_the_same_task_then_works(worker, tmp_path):
+    model = await initialized(worker, tmp_path)
+    long = request(tmp_path, TaskKind.TRAIN, model=model, train={"epochs": 5000}, processes=2)
+    begun = asyncio.Event()
+    working = asyncio.create_task(worker.work(long, lambda _done, _text: begun.set()))
+    ranks = await ranks_of(worker, 2)
+    async with asyncio.timeout(120):
+        await begun.wait()
+    os.kill(ranks[1].pid, signal.SIGKILL)  # the first that was started is rank 0
+    with pytest.raises(HanseError, match=r"process 1 of the 2 that train together ended \(status -9\)") as caught:
+        async with asyncio.timeout(60):
+            await working
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert not psutil.pid_exists(ranks[0].pid)
+    short = request(tmp_path, TaskKind.TRAIN, model=model, processes=2)
+    assert (await worker.work(short, silent)).examples == 64
+
+
+async def test_the_time_limit_ends_all_ranks(worker, tmp_path):
+    model = await initialized(worker, tmp_path)
+    long = request(tmp_path, TaskKind.TRAIN, model=model, train=LONG, processes=2, time_limit=20.0)
+    working = asyncio.create_task(worker.work(long, silent))
+    ranks = await ranks_of(worker, 2)
+    with pytest.raises(HanseError, match="within 20 s") as caught:
+        await working
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert not [each for each in ranks if psutil.pid_exists(each.pid)]
+
+
+INITIALIZE = """
+import os
+import numpy as np
+def initialize(config):
+    return {"weights": np.zeros(2, np.float32)}
+"""
+
+
+async def test_the_memory_limit_is_of_all_ranks_together(tmp_path, data):
+    """Each keeps below the limit, and both together do not."""
+    code = (
+        INITIALIZE
+        + """
+import time
+def train(model, data, config):
+    held = np.ones(800 << 17)
+    time.sleep(20)
+    return model, len(held) and 1, {}
+"""
+    )
+    limit = 2 << 30
+    assert (await by_code(tmp_path, data, code, memory_limit=limit)).examples == 1
+    with pytest.raises(HanseError, match="MiB of memory") as caught:
+        await by_code(tmp_path, data, code, memory_limit=limit, processes=2)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+async def test_what_a_rank_raises_is_the_owners_to_read(tmp_path, data):
+    code = (
+        INITIALIZE
+        + """
+import torch
+def train(model, data, config):
+    torch.distributed.init_process_group("gloo")
+    if os.environ["RANK"] == "1":
+        raise ValueError("no such luck")
+    torch.distributed.barrier()
+    return model, 1, {}
+"""
+    )
+    with pytest.raises(HanseError, match=r"site code mine.py, line \d+: train") as caught:
+        await by_code(tmp_path, data, code, processes=2)
+    assert caught.value.code is ErrorCode.TRAINING_FAILED
+
+
+async def test_site_code_sees_what_torchrun_gives_it_and_the_first_rank_speaks(tmp_path, data):
+    code = (
+        INITIALIZE
+        + """
+import torch
+def train(model, data, config):
+    torch.distributed.init_process_group("gloo")
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    seen = torch.tensor([0.0, 0.0])
+    seen[rank] = 1 + float(os.environ["LOCAL_RANK"])
+    torch.distributed.all_reduce(seen)
+    if rank:
+        return None
+    return {"weights": seen.numpy()}, count, {}
+"""
+    )
+    outcome = await by_code(tmp_path, data, code, processes=2)
+    assert outcome.examples == 2
+    np.testing.assert_array_equal(read_tensors(outcome.update)[1]["weights"], [1, 2])
+
+
+WAYS = {
+    "DDP": """
+    from torch.nn.parallel import DistributedDataParallel
+    trained = DistributedDataParallel(model)
+""",
+    "FSDP": """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    trained = fully_shard(model, mesh=init_device_mesh("cpu", (ranks.count,)))
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_site_code_trains_over_its_ranks_what_one_process_trains(tmp_path, data, way):
+    """By what torch has for it; the whole model is gathered at rank 0."""
+    text = f"""
+import os, torch
+from hanse_learning.site.ranks import Ranks, join
+
+def whole(tensor):
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().numpy().copy()
+
+def train(model, data, config):
+    ranks, trained = Ranks(0, 1), model
+    if "RANK" in os.environ:
+        ranks = join(device=config["device"])
+{WAYS[way].replace(chr(10), chr(10) + "    ")}
+    x = torch.from_numpy(data.x)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (trained(x[ranks.share(len(x))]) - 1).square().mean().backward()
+        optimizer.step()
+    return {{name: whole(value) for name, value in model.state_dict().items()}}, len(x), {{}}
+"""
+    worker = OwnWorker(data, code := script(tmp_path, text), SCHEMA)
+    made = []
+    try:
+        model = await initialized(worker, tmp_path, code=code)
+        for processes in (1, 2):
+            asked = request(tmp_path, TaskKind.TRAIN, model=model, code=code, processes=processes)
+            made.append(read_tensors((await worker.work(asked, silent)).update)[1])
+    finally:
+        await worker.close()
+    for name, change in made[0].items():
+        np.testing.assert_allclose(made[1][name], change, atol=TOLERANCE, rtol=0, err_msg=name)
+        assert np.abs(change).max() > 50 * TOLERANCE
+
+
+async def test_private_training_of_two_processes_has_noise_once(worker, tmp_path):
+    """Without a rate to learn by, the update is noise alone: its size tells how often it was drawn."""
+    model = await initialized(worker, tmp_path)
+    told = {"mechanism": "dp_sgd", "clip": 1e-6, "scale": 1.0, "steps": 30, "batch": 8, "rate": 0.125}
+    spread = []
+    for processes in (1, 2):
+        asked = request(tmp_path, TaskKind.TRAIN, model=model, train={"optimizer": {"lr": 0.8}}, processes=processes)
+        outcome = await worker.work(replace(asked, config=asked.config | {"privacy": told}), silent)
+        change = np.concatenate([each.ravel() for each in read_tensors(outcome.update)[1].values()])
+        spread.append(float(np.sqrt(np.mean(change**2))))
+    expected = 0.8 * 1.0 / 8 * np.sqrt(30)
+    assert spread == pytest.approx([expected] * 2, rel=0.35)  # of 42 numbers; two draws would be 1.41 times it
+
+
+async def test_private_work_never_fails_on_the_data_of_one_rank(tmp_path, data):
+    """Noise alone is answered, as of one process; without privacy, the owner reads what was raised."""
+    text = (
+        INITIALIZE
+        + """
+def train(model, data, config):
+    if os.environ.get("RANK", "1") == "1":
+        raise ValueError("this one's data")
+    return model, 1, {}
+"""
+    )
+    worker = OwnWorker(data, code := script(tmp_path, text), SCHEMA)
+    try:
+        model = await initialized(worker, tmp_path, code=code, architecture={"features": 2})
+        asked = request(tmp_path, TaskKind.TRAIN, model=model, code=code, architecture={"features": 2}, processes=2)
+        told = {"mechanism": "gaussian", "clip": 1.0, "scale": 1.0}
+        outcome = await worker.work(replace(asked, config=asked.config | {"privacy": told}), silent)
+        assert np.abs(read_tensors(outcome.update)[1]["weights"]).min() > 0
+        with pytest.raises(HanseError, match="raised ValueError"):
+            await worker.work(asked, silent)
+    finally:
+        await worker.close()
+
+
+async def test_without_a_loopback_the_task_is_refused(monkeypatch, tmp_path):
+    """As in a container, where the sandbox leaves sockets of the machine alone."""
+
+    def refused(*_arguments):
+        raise PermissionError
+
+    monkeypatch.setattr(launch.socket, "socket", refused)
+    with pytest.raises(HanseError, match=r"limits.processes 2: .*loopback") as caught:
+        launch.divide({"processes": 2, "output": str(tmp_path / "update")}, "cpu", print)
+    assert caught.value.code is ErrorCode.POLICY
+
+
+def test_more_processes_than_gpus_are_refused(tmp_path):
+    with pytest.raises(HanseError, match=r"policy.limits.processes: 64 is not at most \d+, the GPUs"):
+        launch.divide({"processes": 64, "output": str(tmp_path / "update")}, "cuda:0", print)
