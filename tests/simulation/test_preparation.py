@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
 from hanse_datapod.data.settings import TableOptions, Tolerance
@@ -46,7 +47,8 @@ def there(wards: Wards) -> dict[str, Any]:
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    return ward_job(**changes).model_dump(mode="json", exclude_defaults=True)
+    """As an owner sends it."""
+    return read_job(ward_job(**changes))
 
 
 def preparation(made: League) -> Preparation:

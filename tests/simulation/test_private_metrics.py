@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Result, Task, TaskKind
@@ -60,9 +61,7 @@ def private_job(mode: str | None, evaluate: dict[str, Any] | None = None, **metr
 
 def body(mode: str | None, evaluate: dict[str, Any] | None = None, **metrics: Any) -> dict[str, Any]:
     """As an owner sends it."""
-    found = private_job(mode, evaluate, **metrics).model_dump(mode="json")
-    assert isinstance(found, dict)
-    return found
+    return read_job(private_job(mode, evaluate, **metrics))
 
 
 def said(data: dict[str, Any]) -> object:
