@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clocks import in_virtual_time
+from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.subjects import TASK
 from hanse_fabric.virtual_time import VirtualClock
@@ -131,6 +132,16 @@ async def test_a_run_without_enough_participants_fails_at_its_patience(clock: Vi
         record = await ended(made, job_of())
     assert record.state == "failed"
     assert "1 present (north)" in record.reason
+
+
+@in_virtual_time
+async def test_that_no_site_has_pinned_the_compensators_key_is_said_once(clock: VirtualClock, tmp_path: Path) -> None:
+    unpinned = {"masking": MaskingPolicy()}
+    async with hub_of(clock, tmp_path, *THREE, rules=unpinned) as made:
+        record = await ended(made, job_of(secure_aggregation={"mode": "compensator", "minimum": 3}))
+    assert record.state == "failed"
+    assert record.reason.count("none, for none is pinned") == 1, record.reason
+    assert "east, north, south refused (the site's policy forbids it: masking.compensator: " in record.reason
 
 
 SIX = ("alder", "beech", "cedar", "ebony", "hazel", "maple")

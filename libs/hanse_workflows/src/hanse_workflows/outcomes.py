@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pydantic import Base64Bytes, Field
@@ -13,6 +14,9 @@ from hanse_fabric.names import Digest, Slug
 
 _FINAL = frozenset({ErrorCode.INVALID_INPUT.code})
 """Codes of failures that would be the same again: of a study, whose steps are functions of a site's files."""
+
+
+_MOST_SAID = 20
 
 
 class _Recorded(Frozen):
@@ -85,12 +89,15 @@ class Gathered(_Recorded):
         return self.model_copy(update={"answers": tuple(answers)})
 
     def explain(self) -> str:
-        """Who is missing, and why, in words."""
-        parts = [
-            f"{f.participant} {f.outcome.value} ({f.reason or f.code or 'no reason given'})" for f in self.failures
-        ]
-        shown = [f"{name} silent" for name in self.silent] + parts
-        return "; ".join(shown[:20]) + (f"; and {len(shown) - 20} more" if len(shown) > 20 else "")
+        """Who is missing, and why, in words. What several have said alike is said once."""
+        alike: dict[str, list[str]] = {}
+        for name in self.silent:
+            alike.setdefault("silent", []).append(name)
+        for failure in self.failures:
+            said = f"{failure.outcome.value} ({failure.reason or failure.code or 'no reason given'})"
+            alike.setdefault(said, []).append(failure.participant)
+        shown = [f"{_listed(names)} {said}" for said, names in alike.items()]
+        return "; ".join(shown[:_MOST_SAID]) + (f"; and {len(shown) - _MOST_SAID} more" if shown[_MOST_SAID:] else "")
 
 
 class Reduction(_Recorded):
@@ -148,3 +155,8 @@ class Published(_Recorded):
 
     version: int = Field(ge=1)
     digest: Digest
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_SAID
+    return ", ".join(names[:_MOST_SAID]) + (f" and {more} more" if more > 0 else "")
