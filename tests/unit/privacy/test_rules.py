@@ -39,6 +39,7 @@ FTRL = {
     "placement": "central", "mechanism": "dp_ftrl", "epsilon": 3.0, "min_separation": 2,
     "matrix": {"name": "banded", "bands": 2},
 }  # fmt: skip
+SHARED_TURNS = {**FTRL, "placement": "distributed"}
 TURNS: dict[str, Any] = {"weighting": "uniform", "participants": {"minimum": 4, "fraction": 0.5}}
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -67,7 +68,14 @@ REFUSED: dict[str, dict[str, Any]] = {
     "central_metrics": {"privacy": {**CENTRAL, "metrics": ASKED}, "weighting": "uniform"},
     "metrics_of_groups": {"privacy": {**SGD, "metrics": {"epsilon": 0.1, "bounds": {"r2": 1.0}}}},
     "untold_metric": {"privacy": {**LOCAL, "metrics": ASKED}, "stop": {"metric": "accuracy", "target": 0.9}},
-    "shared_turns": {"privacy": FTRL, "secure_aggregation": MASKED, **TURNS},
+    "local_turns": {"privacy": {**FTRL, "placement": "local"}, **TURNS},
+    "shared_buffers": {
+        "privacy": {**SHARED_TURNS, "matrix": {"name": "blt", "buffers": 1}}, "secure_aggregation": MASKED, **TURNS,
+    },
+    "prepared_turns": {
+        "privacy": {**SHARED_TURNS, "preparation": {"share": 0.1}}, "secure_aggregation": MASKED, **TURNS,
+    },
+    "metrics_of_turns": {"privacy": {**SHARED_TURNS, "metrics": ASKED}, "secure_aggregation": MASKED, **TURNS},
     "mechanism": {"privacy": {**CENTRAL, "mechanism": "staircase"}},
     "no_delta": {"privacy": {**LOCAL, "delta": 0}},
     "unmasked_shares": {"privacy": SHARES, "weighting": "uniform", "secure_aggregation": {"mode": "ring"}},
@@ -126,6 +134,7 @@ WORKS: list[dict[str, Any]] = [
     {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"optimizer": {"name": "adam"}}},
     {"privacy": SGD, "initial_model": "0" * 64},
     {"privacy": FTRL, **TURNS},
+    {"privacy": {**SHARED_TURNS, "colluding": 1}, "secure_aggregation": MASKED, **TURNS},
     {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
     {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
     {
@@ -164,10 +173,16 @@ def test_every_pair_that_the_table_allows_passes_the_rules(number: int) -> None:
     check_rules(job(**WORKS[number]))
 
 
-def test_correlated_noise_in_shares_is_refused_for_what_it_is_and_no_hint_leads_back_to_it() -> None:
-    for changes in ({"placement": "distributed"}, {"placement": "local"}):
-        with pytest.raises(HanseError, match="to add its share in every round"):
-            check_rules(job(privacy={**FTRL, **changes}, secure_aggregation=MASKED, **TURNS))
+def test_correlated_noise_that_is_never_added_up_is_refused_for_what_it_is() -> None:
+    with pytest.raises(HanseError, match="what each site tells alone is never added up"):
+        check_rules(job(privacy={**FTRL, "placement": "local"}, **TURNS))
+
+
+def test_no_quorum_or_colluding_lets_a_member_of_correlated_noise_stay_away() -> None:
+    away = {**TURNS, "participants": {"minimum": 4, "fraction": 0.5, "quorum": 0.75}}
+    for colluding in (0, 1):
+        with pytest.raises(HanseError, match=r"participants\.quorum: 0\.75"):
+            check_rules(job(privacy={**SHARED_TURNS, "colluding": colluding}, secure_aggregation=MASKED, **away))
 
 
 def test_every_rule_and_every_pair_has_a_job() -> None:

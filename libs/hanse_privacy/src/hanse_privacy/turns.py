@@ -1,7 +1,8 @@
 """In which rounds of a run a site has taken part, where noise is correlated over the run: written in its ledger.
 
 The run was charged once, for a site that takes part with rounds between. So it is refused to take part too early, in a
-round that is over, in another work of the same round, or on other terms than it was charged for.
+round that is over, in another work of the same round, or on other terms than it was charged for. Where sites add shares
+of the noise, those who rest answer, too: with noise alone, which may be told once in a round as well.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Turn:
         separation: from one turn to the next, at least.
         terms: digest of what the run was charged for.
         work: digest of what is asked.
+        trains: whether the site contributes; else it rests, and adds noise alone.
     """
 
     project: str
@@ -34,24 +36,39 @@ class Turn:
     separation: int
     terms: str
     work: str
+    trains: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """As a ledger keeps it."""
         told = ("project", "run", "round", "terms", "work")
-        return {"what": TURN, **{name: getattr(self, name) for name in told}}
+        resting = {} if self.trains else {"rests": True}
+        return {"what": TURN, **{name: getattr(self, name) for name in told}, **resting}
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """Of a run: its newest turn, and the newest in which the site trained (0: none)."""
+
+    round: int
+    trained: int
+    terms: str
+    work: str
 
 
 @dataclass
 class Turns:
     """The newest turn of each run."""
 
-    _newest: dict[tuple[str, str], tuple[int, str, str]] = field(default_factory=dict)
+    _newest: dict[tuple[str, str], _Newest] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Take in an entry of the ledger; True for one that is this module's, and no charge."""
         if entry["what"] != TURN:
             return False
-        self._newest[entry["project"], entry["run"]] = (int(entry["round"]), entry["terms"], entry["work"])
+        run, number = (entry["project"], entry["run"]), int(entry["round"])
+        before = self._newest.get(run)
+        trained = number if not entry.get("rests") else 0 if before is None else before.trained
+        self._newest[run] = _Newest(number, trained, entry["terms"], entry["work"])
         return True
 
     def is_new(self, turn: Turn) -> bool:
@@ -62,21 +79,24 @@ class Turns:
         """
         if not 1 <= turn.round <= turn.rounds:
             raise _refused(turn, f"it is beyond the run's {turn.rounds} rounds")
-        if (turn.project, turn.run) not in self._newest:
+        newest = self._newest.get((turn.project, turn.run))
+        if newest is None:
             return True
-        last, terms, work = self._newest[turn.project, turn.run]
-        if terms != turn.terms:
+        if newest.terms != turn.terms:
             raise _refused(turn, "its privacy terms are not those that the run was charged for")
-        if turn.round == last:
-            if work != turn.work:
+        if turn.round == newest.round:
+            if newest.work != turn.work:
                 raise _refused(turn, "it has taken part in that round already, with other work")
             return False
-        if turn.round < last + turn.separation:
+        allowed = newest.trained + turn.separation
+        if turn.trains and newest.trained and turn.round < allowed:
             raise _refused(
                 turn,
-                f"it took part in round {last}, and the noise is for sites that take part again after "
-                f"{turn.separation} rounds: not before round {last + turn.separation}",
+                f"it took part in round {newest.trained}, and the noise is for sites that take part again after "
+                f"{turn.separation} rounds: not before round {allowed}",
             )
+        if turn.round < newest.round:
+            raise _refused(turn, f"that round is over: it has taken part in round {newest.round}")
         return True
 
 

@@ -65,6 +65,8 @@ class Ask:
     """What tasks are bound to where their answers are masked."""
     privacy: PrivacyTerms | None = None
     """The noise that the sites add."""
+    training: tuple[str, ...] = ()
+    """Who trains, where the others of `to` add noise alone; nobody: all train."""
     extras: Mapping[str, ObjectRef] = field(default_factory=dict)
     """What the algorithm's sites need beside the model."""
     answered: tuple[str, ...] = ()

@@ -32,10 +32,13 @@ async def federated_averaging(run: Verbs) -> None:
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")
-            chosen = ends.choose(present, number, resting=state.resting(job, number))
+            state = state.among(job, present)
+            able = tuple(name for name in present if not state.members or name in state.members)
+            chosen = ends.choose(able, number, resting=state.resting(job, number))
             state = state.seeing(present).asking(number, chosen)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
-            asked = replace(training(job, chosen, number, model), trained=state.counted)
+            asked = training(job, state.members or chosen, number, model)
+            asked = replace(asked, trained=state.counted, training=chosen if state.members else ())
             trained = await train(run, protocol, asked, state)
             model, state = trained.reduction.model, state.after(number, trained.reduction)
             if await ends.end(number, chosen, trained, state):

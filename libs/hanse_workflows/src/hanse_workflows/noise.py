@@ -21,9 +21,9 @@ _SEED_BYTES = 32
 
 
 async def correlated_seed(run: Verbs) -> str | None:
-    """The seed of all rounds' noise, recorded once, where it is correlated from round to round; else None."""
+    """The seed of all rounds' noise, recorded once, where the hub draws it, correlated from round to round; or None."""
     privacy = run.job.privacy
-    if privacy is None or privacy.mechanism != "dp_ftrl":
+    if privacy is None or privacy.mechanism != "dp_ftrl" or privacy.placement != "central":
         return None
     drawn = await run.once("noise", {"noise": privacy}, partial(_drawn, run))
     return str(drawn["seed"])
@@ -61,7 +61,7 @@ async def _drawn(run: Verbs) -> dict[str, Any]:
 def _terms(run: Verbs, privacy: Privacy, ask: Ask, attempt: int = 1) -> PrivacyTerms:
     return PrivacyTerms(
         privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt,
-        correlation=matrix_of(privacy, run.job.rounds),
+        correlation=matrix_of(privacy, run.job.rounds), members=ask.to if ask.training else (), training=ask.training,
     )  # fmt: skip
 
 

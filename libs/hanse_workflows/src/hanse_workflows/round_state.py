@@ -95,6 +95,7 @@ class RoundState:
         seed: of all rounds' noise, in hexadecimal, where it is correlated from round to round.
         reduced: whose updates were reduced, round by round, where it is.
         asked: the last round in which each participant was asked to train.
+        members: who shares the noise of all rounds, where it is correlated and shared: fixed by the first round.
     """
 
     state: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -106,6 +107,11 @@ class RoundState:
     seed: str | None = None
     reduced: tuple[tuple[str, ...], ...] = ()
     asked: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+
+    def among(self, job: Job, present: tuple[str, ...]) -> RoundState:
+        """The same, with its members: those who were present at the first round, where the job has any."""
+        return replace(self, members=self.members or present) if shares_turns(job) else self
 
     def asking(self, round_number: int, chosen: Iterable[str]) -> RoundState:
         """The same, once these were asked to train."""
@@ -128,6 +134,12 @@ class RoundState:
             before=len(self.known),
             reduced=() if self.seed is None else (*self.reduced, reduction.participants),
         )  # fmt: skip
+
+
+def shares_turns(job: Job) -> bool:
+    """Whether sites add shares of noise that is correlated over the run: all members then answer in every round."""
+    privacy = job.privacy
+    return privacy is not None and privacy.mechanism == "dp_ftrl" and privacy.placement == "distributed"
 
 
 @per_job

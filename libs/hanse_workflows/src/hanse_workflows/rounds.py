@@ -77,8 +77,11 @@ async def train(
     overall = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
     examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
     metrics = RoundMetrics(overall, traffic=sent)
-    used = _used(gathered, summed.participants)
-    return TrainedRound(summed.reduction, metrics, used, examples, _spent(ask, state, gathered))
+    reduction = summed.reduction
+    if ask.training:  # the others' noise is in the sum, and nothing else of theirs
+        reduction = reduction.model_copy(update={"participants": ask.training})
+    used = _used(gathered, reduction.participants)
+    return TrainedRound(reduction, metrics, used, examples, _spent(ask, state, gathered))
 
 
 def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:

@@ -104,7 +104,7 @@ class Privacy(Frozen):
         placement: `local`: each site makes its own answer private, by itself; `distributed`: each adds a share of the
             noise within the masked sum; `central`: the hub clips and adds noise, and is trusted with plain updates.
         mechanism: `dp_sgd` (local, per example or unit, within training), or noise on the clipped update; `dp_ftrl`
-            (central): normal noise that is correlated from round to round, for the whole run together.
+            (central, distributed): normal noise that is correlated from round to round, for the whole run together.
         clip: norm to which the update (dp_sgd: the gradient of each example) is clipped: L2 for Gaussian kinds, L1 for
             Laplace kinds and staircase.
         epsilon, delta: the whole run's guarantee; or
@@ -167,6 +167,8 @@ class PrivacyTerms(Frozen):
         active: how many participants share the noise of a distributed placement.
         attempt: from 1; noise is drawn anew for each, and each is charged.
         correlation: dp_ftrl: the matrix that the hub has found.
+        members: dp_ftrl, distributed: all who add shares of noise, in every round of the run, sorted.
+        training: dp_ftrl, distributed: who of them trains in this round, sorted; the others rest, and add noise alone.
     """
 
     privacy: Privacy
@@ -175,6 +177,12 @@ class PrivacyTerms(Frozen):
     active: int = Field(ge=1)
     attempt: int = Field(default=1, ge=1)
     correlation: Correlation | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    members: tuple[Slug, ...] = Field(default=(), exclude_if=lambda given: not given)  # since 0.2.0
+    training: tuple[Slug, ...] = Field(default=(), exclude_if=lambda given: not given)  # since 0.2.0
+
+    def rests(self, participant: str) -> bool:
+        """Whether a member adds noise alone in this round."""
+        return bool(self.members) and participant not in self.training
 
 
 class LedgerHead(Frozen):

@@ -57,6 +57,8 @@ def terms_of_work(
     if privacy.placement == "distributed":
         # This site's share of the noise is added later, where the update becomes ring elements.
         told["scale"] = 0.0
+        if noise.mechanism == "dp_ftrl":
+            told["mechanism"] = "discrete_gaussian"  # by whose norm it is clipped
         if ring is not None and coordinates is not None:
             step = 2.0**-ring.default.fraction
             told["clip"] = clip_before_rounding(

@@ -20,13 +20,12 @@ from functools import lru_cache
 import numpy as np
 
 from hanse_fabric.errors import invalid
-from hanse_privacy.correlated.matrix import FRACTION
+from hanse_privacy.correlated.matrix import FRACTION, LARGEST_SIGMA, LEAST_SIGMA
 from hanse_privacy.noise.exact import SMOOTH, Integers, discrete_gaussian
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.tables import Table
 from hanse_privacy.noise.weights import gaussian_weights, half_width
 
-LEAST_SIGMA, LARGEST_SIGMA = 4, 2**40
 _ADDED = SMOOTH * sum(Fraction(1, 4**bit) for bit in range(FRACTION))
 
 

@@ -19,6 +19,9 @@ from hanse_fabric.messages.privacy import Correlation
 FRACTION = 8
 """Bits after the point of a banded matrix's numbers, and of their products with whole numbers."""
 
+LEAST_SIGMA, LARGEST_SIGMA = 4, 2**40
+"""Deviations of independent noise, in steps of the grid that correlated noise is made on."""
+
 
 def column(matrix: Correlation, rounds: int) -> list[float]:
     """The first column of C: c_0 = 1, c_1, ..., one number for each round."""

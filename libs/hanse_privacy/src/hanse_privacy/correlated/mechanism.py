@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from hanse_fabric.messages.privacy import Correlation
-from hanse_privacy.correlated.centred import LARGEST_SIGMA
+from hanse_privacy.correlated.matrix import LARGEST_SIGMA
 from hanse_privacy.correlated.stream import Sources, correlated_steps, slack
 from hanse_privacy.noise.exact import Integers
 from hanse_privacy.noise.mechanisms import check_positive

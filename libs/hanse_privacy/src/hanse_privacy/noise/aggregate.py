@@ -6,6 +6,7 @@ Each site's share, by the job's `noise` (docs/privacy.md), with n active sites a
 - `distributed-gamma`: one of n - t parts of a Laplace(b). Any n - t sites already sum to Laplace(b).
 - `oblivious`, `oblivious-shuffled`: parts for every peer, which together are a whole Laplace(b) of each site.
 - Gaussian mechanisms: a discrete Gaussian of variance sigma^2/(n - t).
+- `dp_ftrl`: the same, correlated from round to round (`correlated.shares`): all n are in every sum, or there is none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.parts import of_rounds
+from hanse_privacy.correlated.matrix import LARGEST_SIGMA, inverse_column
+from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import concentrated_epsilon
 
 SURELY = 2.0**-64
@@ -27,7 +30,7 @@ OBLIVIOUS = ("oblivious", "oblivious-shuffled")
 WHOLE = ("local-laplace", *OBLIVIOUS)
 """Modes in which each site contributes a whole Laplace(b)."""
 
-GAUSSIAN = ("gaussian", "discrete_gaussian")
+GAUSSIAN = ("gaussian", "discrete_gaussian", "dp_ftrl")
 LAPLACE = ("laplace", "discrete_laplace")
 
 
@@ -84,8 +87,11 @@ def least_answers(privacy: Privacy, active: int) -> int:
     """How many of `active` sites must answer, so that the sum has the noise that was asked for.
 
     Those who drop out are as bad as those who collude: their shares are missing. Where each site's noise is whole,
-    each counts for itself.
+    each counts for itself. Of correlated noise all must be in every sum: who is missing now may be another than who was
+    missing before, and of those who were in all of them too few would be left.
     """
+    if privacy.placement == "distributed" and privacy.mechanism == "dp_ftrl":
+        return active
     return parts_of(privacy, active) if privacy.placement == "distributed" else 1
 
 
@@ -120,7 +126,7 @@ def largest_scale(terms: PrivacyTerms) -> float:
             low, high = (middle, high) if concentrated_epsilon(middle, privacy.delta) <= epsilon else (low, middle)
         if not low:
             raise HanseError(ErrorCode.INVALID_INPUT, f"privacy.epsilon: {epsilon} is too small for any noise")
-        scale = 2 * privacy.clip * math.sqrt(terms.rounds / (2 * low))
+        scale = 2 * privacy.clip * _change(terms) / math.sqrt(2 * low)
     return (
         1.25 * scale if privacy.noise_multiplier is None else max(1.25 * scale, privacy.noise_multiplier * privacy.clip)
     )
@@ -128,4 +134,27 @@ def largest_scale(terms: PrivacyTerms) -> float:
 
 def noise_tail(terms: PrivacyTerms) -> float:
     """Magnitude that the noise in a coordinate of the sum does not exceed but with 2^-64: for `make_plan(tail=...)`."""
-    return aggregate(terms.privacy, terms.active, largest_scale(terms)).tail()
+    return spread(terms) * aggregate(terms.privacy, terms.active, largest_scale(terms)).tail()
+
+
+def finest_fraction(terms: PrivacyTerms) -> int | None:
+    """Bits after the point of the finest grid on which shares of correlated noise can be drawn; None: of any."""
+    if terms.correlation is None:
+        return None
+    return math.floor(math.log2(LARGEST_SIGMA / largest_scale(terms))) - 1
+
+
+def spread(terms: PrivacyTerms) -> float:
+    """Deviation of the last round's noise, which is the widest, per unit of that of the independent noise that it is
+    made of: 1 where it is not correlated."""
+    if terms.correlation is None:
+        return 1.0
+    return math.sqrt(math.fsum(value * value for value in inverse_column(terms.correlation, terms.rounds)))
+
+
+def _change(terms: PrivacyTerms) -> float:
+    """How far all rounds together move, per unit of what moves one (L2)."""
+    separation = terms.privacy.min_separation
+    if terms.correlation is None or separation is None:
+        return math.sqrt(terms.rounds)
+    return sensitivity(terms.correlation, rounds=terms.rounds, separation=separation)

@@ -31,6 +31,13 @@ def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
                 f"{others} other sites and the compensator together: {(pairs + 2) / (2 * pairs + 2):.2g} times that is "
                 "left, less than with local-laplace, and no epsilon is proven for it",
             )
+        case _ if privacy.mechanism == "dp_ftrl" and privacy.colluding:
+            return (
+                f"up to {privacy.colluding} sites that collude, the hub, and whoever sees the model; a round without "
+                f"one of the {active} members is not summed",
+                f"more than {privacy.colluding} sites that collude: the others' shares are less than the noise that "
+                "was asked for",
+            )
         case _ if not privacy.colluding:
             return (
                 "the hub and whoever sees the model, but for the sites themselves",
@@ -50,7 +57,8 @@ def law_in_words(privacy: Privacy, active: int) -> str:
     which an accountant finds."""
     parts = max(1, parts_of(privacy, active))
     if privacy.mechanism in GAUSSIAN:
-        return f"a sum of {active} discrete Gaussians, with {active / parts:.4g} times the variance that is needed"
+        how = ", each correlated from round to round" if privacy.mechanism == "dp_ftrl" else ""
+        return f"a sum of {active} discrete Gaussians{how}, with {active / parts:.4g} times the variance that is needed"
     if privacy.noise != "distributed-gamma":
         close = ", close to normal" if active >= 30 else ""
         return (

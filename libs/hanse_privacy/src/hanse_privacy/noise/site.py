@@ -11,13 +11,14 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.terms import round_noise
-from hanse_privacy.noise.aggregate import GAUSSIAN, OBLIVIOUS, aggregate
+from hanse_privacy.correlated.shares import CorrelatedShare
+from hanse_privacy.noise.aggregate import GAUSSIAN, OBLIVIOUS, aggregate, spread
 from hanse_privacy.noise.distributed import NoiseShare, make_share
 from hanse_privacy.noise.parts import pairs_for
 from hanse_privacy.noise.rounding import steps_from_nearest
 from hanse_privacy.noise.shuffled import PairedNoise
 from hanse_privacy.noise.source import NoiseSource
-from hanse_privacy.ring.codec import uniforms
+from hanse_privacy.ring.codec import Uniforms, uniforms
 from hanse_privacy.ring.files import Adjust
 from hanse_privacy.ring.plan import capacity, largest_sum
 
@@ -37,6 +38,8 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
     """
     if terms.privacy.noise in OBLIVIOUS:
         raise invalid("privacy.noise", terms.privacy.noise, "a mode in which a site draws its noise alone")
+    if terms.privacy.mechanism == "dp_ftrl":
+        raise invalid("privacy.mechanism", "dp_ftrl", "noise that is independent from round to round")
     share, source = _share(terms, participant, plan), source or NoiseSource()
     return at_random(share.step, lambda count, _: share.sample_steps(count, source))
 
@@ -82,13 +85,33 @@ def drawn_noise(noise: NDArray[np.int64], plan: RingPlan) -> Adjust:
     return at_random(2.0**-plan.default.fraction, take)
 
 
-def at_random(step: float, draw: Callable[[int, int], NDArray[np.int64]]) -> Adjust:
+def correlated_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, key: bytes) -> Adjust:
+    """This site's share of correlated noise, and its rounding: from a key of the site's and the run's alone, so that a
+    round that is done again has the same bits (`correlated.shares`).
+
+    Args:
+        key: secret, 32 bytes; another one for every run.
+
+    Raises:
+        HanseError: as `site_noise`; INVALID_INPUT for terms without a banded matrix.
+    """
+    if plan.rotation is not None:
+        raise invalid("ring.rotation", "a rotation", "none: in other axes a round's noise takes nothing off")
+    share = _share(terms, participant, plan)
+    noise = CorrelatedShare.of(terms, share.steps, key)
+    return at_random(share.step, noise.steps, uniforms(noise.coins()))
+
+
+def at_random(
+    step: float, draw: Callable[[int, int], NDArray[np.int64]], chances: Uniforms | None = None
+) -> Adjust:  # fmt: skip
     """Adds noise to blocks of values, and the steps from rounding to the nearest to rounding at random.
 
     Args:
         draw: makes the noise of so many parameters, from which one on.
+        chances: that values are rounded by; None: fresh ones.
     """
-    chances = uniforms()
+    chances = chances or uniforms()
 
     def adjust(values: NDArray[np.float64], first: int) -> NDArray[np.int64]:
         noise = draw(values.size, first).reshape(values.shape)
@@ -118,7 +141,8 @@ def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:
     ring = plan.default
     scale = round_noise(terms, participant).scale
     share = make_share(terms, scale, ring.fraction)
-    tail = aggregate(terms.privacy, terms.active, scale if share.gaussian else share.steps * share.step).tail()
+    law = aggregate(terms.privacy, terms.active, scale if share.gaussian else share.steps * share.step)
+    tail = spread(terms) * law.tail()
     if largest_sum(ring, plan.participants, tail=tail) > capacity(ring.bits):
         raise HanseError(
             ErrorCode.INVALID_INPUT,

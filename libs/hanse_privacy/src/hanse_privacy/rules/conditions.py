@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.messages.privacy import BufferedMatrix, Privacy
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import (
@@ -30,10 +30,12 @@ Condition = Callable[[Job], str | None]
 GAUSSIAN = frozenset({"gaussian", "discrete_gaussian"})
 MECHANISMS: Mapping[str, frozenset[str]] = {
     "local": GAUSSIAN | {"dp_sgd", "laplace", "discrete_laplace", "staircase"},
-    "distributed": GAUSSIAN | {"laplace", "discrete_laplace"},
+    "distributed": GAUSSIAN | {"laplace", "discrete_laplace", "dp_ftrl"},
     "central": frozenset({"gaussian", "laplace", "dp_ftrl"}),
 }
 """Which mechanisms a placement has."""
+_NORMAL = GAUSSIAN | {"dp_ftrl"}
+"""Mechanisms whose shares of noise are Gaussian."""
 MEANS = frozenset(name for name, metric in METRICS.items() if metric.mean)
 """Metrics that are means over examples."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
@@ -278,19 +280,20 @@ def _asked(privacy: Privacy) -> frozenset[str]:
 
 
 def shares(_job: Job, privacy: Privacy) -> str | None:
-    if privacy.noise is None or (privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN):
+    if privacy.noise is None or (privacy.placement == "distributed" and privacy.mechanism not in _NORMAL):
         return None
     return f"privacy.noise: {privacy.noise} with {privacy.mechanism}, {privacy.placement}"
 
 
 def no_shares(_job: Job, privacy: Privacy) -> str | None:
-    laplace = privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
+    laplace = privacy.placement == "distributed" and privacy.mechanism not in _NORMAL
     return f"privacy.noise: none with {privacy.mechanism}" if laplace and privacy.noise is None else None
 
 
 def dropouts(job: Job, privacy: Privacy) -> str | None:
     whole = privacy.placement != "distributed" or privacy.noise in WHOLE
-    tolerant = privacy.colluding > 0 and privacy.noise in (None, "distributed-gamma")
+    shares = privacy.noise in (None, "distributed-gamma") and privacy.mechanism != "dp_ftrl"
+    tolerant = privacy.colluding > 0 and shares
     quorum = job.participants.quorum
     return (
         None
@@ -329,7 +332,7 @@ def colluding(job: Job, privacy: Privacy) -> str | None:
 
 
 def literal(_job: Job, privacy: Privacy) -> str | None:
-    fits = privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
+    fits = privacy.placement == "distributed" and privacy.mechanism not in _NORMAL
     return None if privacy.scale == "calibrated" or fits else f"privacy.scale: literal with {privacy.placement}"
 
 
@@ -352,12 +355,25 @@ def too_many(job: Job, privacy: Privacy) -> str | None:
     return f"participants.fraction: {job.participants.fraction:g}" if share > 1 + 1e-9 else None
 
 
-def shared_turns(job: Job, privacy: Privacy) -> str | None:
-    if privacy.mechanism != "dp_ftrl":
+def local_turns(_job: Job, privacy: Privacy) -> str | None:
+    local = privacy.mechanism == "dp_ftrl" and privacy.placement == "local"
+    return f"privacy.placement: {privacy.placement}" if local else None
+
+
+def shared_buffers(_job: Job, privacy: Privacy) -> str | None:
+    shared = privacy.mechanism == "dp_ftrl" and privacy.placement == "distributed"
+    if not shared or not isinstance(privacy.matrix, BufferedMatrix):
         return None
-    if privacy.placement != "central":
-        return f"privacy.placement: {privacy.placement}"
-    return None if job.secure_aggregation is None else f"secure_aggregation.mode: {job.secure_aggregation.mode}"
+    return f"privacy.matrix.name: {privacy.matrix.name} with placement distributed"
+
+
+def metrics_of_turns(_job: Job, privacy: Privacy) -> str | None:
+    return "privacy.metrics: given with dp_ftrl" if privacy.mechanism == "dp_ftrl" and privacy.metrics else None
+
+
+def prepared_turns(_job: Job, privacy: Privacy) -> str | None:
+    asked = privacy.mechanism == "dp_ftrl" and privacy.preparation is not None
+    return "privacy.preparation: given with dp_ftrl" if asked else None
 
 
 def unknown_turns(job: Job, privacy: Privacy) -> str | None:

@@ -59,6 +59,11 @@ LEGAL: tuple[Pair, ...] = (
         "participants.fraction of at most 1/min_separation",
         "who has rested is sampled, and no randomness of that is counted on",
     ),
+    Pair(
+        "privacy.mechanism dp_ftrl, placement distributed",
+        "secure_aggregation compensator, pairwise",
+        "all members add shares of the noise in every round, those who rest as well",
+    ),
     Pair("privacy, any", "participants.fraction below 1", "who is sampled is known, so no amplification is claimed"),
     Pair(
         "privacy.mechanism dp_sgd",

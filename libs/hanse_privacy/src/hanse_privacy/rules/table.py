@@ -156,18 +156,38 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_ftrl",
-        "secure_aggregation, or a placement other than central",
-        "the noise of a round takes back a part of what earlier rounds have added: in a masked sum each site would "
-        "have to add its share in every round, those who rest as well, and they do not",
-        "leave secure_aggregation out and trust the hub (placement central), or use placement distributed with "
-        "mechanism discrete_gaussian",
-        private(at.shared_turns),
+        "placement local",
+        "the noise of a round takes back a part of what earlier rounds have added, and what each site tells alone is "
+        "never added up",
+        "use placement distributed with secure_aggregation, or placement central",
+        private(at.local_turns),
+    ),
+    Rule(
+        "privacy.placement distributed",
+        "privacy.matrix blt",
+        "sums of a buffered matrix are rounded, and how far would depend on who has which share",
+        "use matrix {name: banded, bands: b}",
+        private(at.shared_buffers),
+    ),
+    Rule(
+        "privacy.mechanism dp_ftrl",
+        "privacy.metrics",
+        "a run with correlated noise is charged once, and metrics are charged in every round",
+        "leave privacy.metrics out, or use mechanism gaussian or discrete_gaussian",
+        private(at.metrics_of_turns),
+    ),
+    Rule(
+        "privacy.mechanism dp_ftrl",
+        "privacy.preparation, or a prepare that asks for sums of tables",
+        "a run with correlated noise is charged once, for its rounds alone",
+        "give prepare what needs no sums (scale: none, or fitted), or use mechanism discrete_gaussian",
+        private(at.prepared_turns),
     ),
     Rule(
         "privacy.placement",
         "a mechanism of another placement",
-        "dp_sgd and staircase noise are made at the site, shares are of Laplace or Gaussian kinds, and the hub "
-        "adds gaussian, laplace or correlated (dp_ftrl) noise",
+        "dp_sgd and staircase noise are made at the site, shares are of Laplace, Gaussian or correlated kinds, and the "
+        "hub adds gaussian, laplace or correlated (dp_ftrl) noise",
         "choose a mechanism of the placement",
         private(at.mechanism),
     ),

@@ -22,14 +22,15 @@ from hanse_workflows.verbs import Verbs
 
 async def all_or_none(
     masked: MaskedStep, *, patience: float | None = None, among: tuple[str, ...] = (), after: int = 0,
-    refused: Iterable[str] = (), sent: Traffic | None = None,
+    refused: Iterable[str] = (), sent: Traffic | None = None, fixed: bool = False,
 ) -> tuple[Gathered, Summed, Traffic]:  # fmt: skip
     """One set of sites, or none.
 
     There may be masked sums in the middle: where a site drops out, they were made or would be, and of the same numbers
     by fewer sites the difference would tell its part, masked or not. Or the sum of these sites was unmasked, and its
-    answers refused. So the step is opened again for the same sites, in a new session with new masks, until all have
-    answered; it tells nothing that the first time did not.
+    answers refused. Or the sites add shares of noise that is correlated over the run, all of them in every round.
+    So the step is opened again for the same sites, in a new session with new masks, until all have answered; it tells
+    nothing that the first time did not.
 
     Args:
         patience: seconds that a site waits for sums in the middle; None: there are none.
@@ -37,6 +38,7 @@ async def all_or_none(
         after: sessions of the step before.
         refused: whose answers were.
         sent: what these took.
+        fixed: the set is that of `masked`, before anybody was asked.
 
     Raises:
         RunFailure: QUORUM where not all answer, or an answer is refused, `retries` times after the first.
@@ -50,7 +52,7 @@ async def all_or_none(
             again = f"the same {len(whole)} sites are asked again; {missing}"
             run.note("note", f"{name}/again", round=ask.round, step=name, reason=again)
         session = await masked.protocol.prepare(name, ask, whole, least=least_members(run, ask))
-        if not among and attempt == 1:
+        if not among and attempt == 1 and not fixed:
             whole = session.to  # before there is any sum, the set is as free as in any round
         absent = sorted(set(whole) - set(session.to))
         if absent:
@@ -73,6 +75,10 @@ async def all_or_none(
         missing = f"refused: {', '.join(named)}" if named else "the sum was not unmasked"
     if among:
         why = f"too few are left without who was refused, and the same {len(whole)} participants were asked again"
+    elif fixed:
+        why = (
+            f"all {len(whole)} members share the noise of every round (privacy.mechanism: dp_ftrl), and one is missing"
+        )
     else:
         why = f"its sums are of all {len(whole)} participants or of none, for sums without one would tell its part"
     raise RunFailure(

@@ -42,6 +42,8 @@ async def summed_masked(
     """
     masked = MaskedStep(run, protocol, step, sum_step, ask, state)
     patience = patience_of(run.job, ask.round) if ask.kind is TaskKind.TRAIN else None
+    if ask.training:
+        return await all_or_none(masked, fixed=True)
     if patience is not None:
         return await all_or_none(masked, patience=patience)
     left, refused = ask.to, dict[str, None]()

@@ -16,7 +16,8 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Compensators, Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum, TaskKind
 from hanse_learning.binding import work_digest
 from hanse_learning.pooled.layout import counts_of_job
-from hanse_privacy.noise.aggregate import noise_tail
+from hanse_privacy.correlated.optimum import matrix_of
+from hanse_privacy.noise.aggregate import finest_fraction, noise_tail
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
@@ -157,9 +158,15 @@ def plan_of(
     job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN, *, packed: bool = True
 ) -> RingPlan:
     """The ring of a step of so many participants, with room for the noise that they add, or for what they count."""
-    tail = 0.0
+    tail, finest = 0.0, None
     if job.privacy is not None and job.privacy.placement == "distributed":
-        tail = noise_tail(PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=1, active=participants))
+        terms = PrivacyTerms(
+            privacy=job.privacy, rounds=job.rounds, round=1, active=participants,
+            correlation=matrix_of(job.privacy, job.rounds),
+        )  # fmt: skip
+        tail, finest = noise_tail(terms), finest_fraction(terms)
     plan = make_plan(settings, participants=participants, weighting=job.weighting, tail=tail, packed=packed)
+    if finest is not None and plan.default.fraction > finest:
+        plan = plan.model_copy(update={"default": plan.default.model_copy(update={"fraction": finest})})
     counts = counts_of_job(job) if kind is TaskKind.EVALUATE else None
     return plan if counts is None else plan.model_copy(update={"counts": counts.words})

@@ -32,13 +32,14 @@ from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.binding import check_binding
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
-from hanse_datapod.masking.plan import check_plan
+from hanse_datapod.masking.plan import check_plan, updates_wanted
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
+from hanse_datapod.privacy.shared_turns import SharedTurns, check_members
 from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
@@ -83,7 +84,7 @@ class TaskWork:
         self._outbox, self._data = outbox, data
         key = link.identity.signing_key
         self._budget = SiteBudget(home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged)
-        self._noise = SiteNoise(link, policy)
+        self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._questions = Questions()
@@ -202,7 +203,9 @@ class TaskWork:
         extras: Mapping[str, Path],
     ) -> WorkOutcome:  # fmt: skip
         """What the worker makes of a task that is charged."""
-        task = opened.task
+        task, known = opened.task, await asyncio.to_thread(self._turns.known, opened.task, model, self._folders)
+        if known is not None:
+            return known
         memory = self._policy.limits.memory_mib
         sums = open_sums(
             self._link,
@@ -239,7 +242,8 @@ class TaskWork:
                 if reserved is None:
                     raise
                 outcome = reserved.without_answer(task, error, examples)
-        return outcome if reserved is None else reserved.keep_covered(outcome)
+        kept = outcome if reserved is None else reserved.keep_covered(outcome)
+        return await asyncio.to_thread(self._turns.keep, task, kept)
 
     def _check(self, opened: OpenTask) -> FinishedTask:
         """Say what the site would do of a job, and write the answer down. Blocks."""
@@ -287,6 +291,7 @@ class TaskWork:
             raise _other_data(task)
         if task.masking is not None:
             check_plan(task, task.masking)
+            check_members(task, updates_wanted(self._policy, task, task.masking))
             check_binding(self._policy, task, self._home)
 
     def _begin(self, task: Task) -> None:

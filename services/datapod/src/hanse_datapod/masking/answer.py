@@ -28,6 +28,7 @@ from hanse_datapod.masking.remembered import Remembered, Tag, hides
 from hanse_datapod.masking.sealed_seed import seal_seeds, seeds_for
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
+from hanse_datapod.privacy.shared_turns import rests
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task, TaskKind
@@ -83,13 +84,14 @@ def masked_answer(
     metrics, withheld = policy.metrics(outcome.metrics)
     counted, kept = policy.counted(task, outcome)
     with of_the_data(task):
-        policy.check_examples(outcome.examples)
-        weight = _weight(task, masking, outcome.examples)
+        if not rests(task):
+            policy.check_examples(outcome.examples)
+        weight = 0 if rests(task) else _weight(task, masking, outcome.examples)
         if _hidden(task):
             _say_what_is_beyond(task, masking, metrics)
         else:
             _check_finite(metrics)
-        tag = remembered.tag(task, outcome.update)
+        tag = remembered.tag(task, None if rests(task) else outcome.update)
     noise = noise or SiteNoise(link, policy)
     asked = asked_of(task, noise=noise.agreed(task, masking))
     drawn_seeds = seeds_for(masking, asked)

@@ -59,13 +59,18 @@ def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
     Policy and job each name one, the policy of honest ones, and it is not below `floor_of`. With distributed noise, so
     many must answer that their shares make the noise that this site's ledger was charged for, even if others drop out.
     """
-    honest = max(floor_of(policy, task), policy.masking.minimum)
-    wanted = max(honest + policy.masking.colluding, masking.minimum)
+    wanted = updates_wanted(policy, task, masking)
     if task.privacy is None:
         return wanted
     from hanse_privacy.noise.aggregate import least_answers
 
     return max(wanted, least_answers(task.privacy.privacy, task.privacy.active))
+
+
+def updates_wanted(policy: Policy, task: Task, masking: Masking) -> int:
+    """`smallest_sum`, whatever noise there is."""
+    honest = max(floor_of(policy, task), policy.masking.minimum)
+    return max(honest + policy.masking.colluding, masking.minimum)
 
 
 def refused(reason: str, *, hint: str = "") -> HanseError:

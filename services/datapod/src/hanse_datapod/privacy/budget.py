@@ -19,6 +19,7 @@ from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.privacy.expected import expected_charges, stands_for_all
 from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
 from hanse_datapod.privacy.preparation import is_private_preparation, preparation_noise, told_of
+from hanse_datapod.privacy.shared_turns import is_shared, shared_terms
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
@@ -93,7 +94,7 @@ class SiteBudget:
         self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None,
         answered: Callable[[], LedgerHead | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._folder = policy.ledger or home
+        self._folder, self._turns_of = policy.ledger or home, home
         self._home = "" if policy.ledger is None else name_of(home)
         self._policy, self._key, self._clock, self._answered = policy, key, clock, answered
         self._opening = threading.Lock()
@@ -149,7 +150,7 @@ class SiteBudget:
             event = Event("pure", covered.asked.epsilon)
             charges.append(self._charge(task, event, 1, covered.in_words, "/metrics"))
             told |= covered.told
-        turn = _turn(task)
+        turn = _turn(task, self._turns_of, self._home)
         ledger = self._open()
         self._look_back(ledger, task)
         try:
@@ -219,7 +220,7 @@ class SiteBudget:
         """What a task costs this home, or a part of it by a name of its own."""
         from hanse_privacy.ledger import Charge
 
-        if _turn(task) is not None:
+        if _correlated(task):
             return Charge(task.project, task.run, f"{WHOLE_RUN}{self._home}", event, count, note)
         session = task.masking.session if task.masking is not None else "plain"
         attempt = 1 if task.privacy is None else task.privacy.attempt
@@ -267,10 +268,20 @@ def numbers_of(model: Path) -> int:
     return sum(entry.count for entry in layout_of(model))
 
 
-def _turn(task: Task) -> Turn | None:
-    """The site's part in a run whose noise is correlated over its rounds; None where it is not."""
+def _correlated(task: Task) -> bool:
+    privacy = None if task.privacy is None else task.privacy.privacy
+    return privacy is not None and privacy.min_separation is not None and task.kind is TaskKind.TRAIN
+
+
+def _turn(task: Task, folder: Path, home: str) -> Turn | None:
+    """The site's part in a run whose noise is correlated over its rounds; None where it is not.
+
+    Args:
+        folder: of what this site's shares of such noise are made of.
+        home: its name in a ledger that several share; else empty.
+    """
     terms = task.privacy
-    if terms is None or terms.privacy.min_separation is None or task.kind is not TaskKind.TRAIN:
+    if terms is None or terms.privacy.min_separation is None or not _correlated(task):
         return None
     from hanse_fabric.canonical import canonical
     from hanse_learning.binding import work_digest
@@ -279,9 +290,14 @@ def _turn(task: Task) -> Turn | None:
     if terms.round != task.round:
         raise invalid("privacy.round", terms.round, f"the task's, {task.round}")
     same = terms.model_dump(mode="json", include={"privacy", "rounds", "correlation"})
-    digest = hashlib.sha256(canonical(same)).hexdigest()
-    work = work_digest(task).hex()
-    return Turn(task.project, task.run, task.round, terms.rounds, terms.privacy.min_separation, digest, work)
+    work = work_digest(task)
+    if is_shared(task):
+        same |= shared_terms(task, folder)
+        work = hashlib.sha256(work + "\n".join(terms.training).encode()).digest()
+    return Turn(
+        task.project, f"{task.run}{home}", task.round, terms.rounds, terms.privacy.min_separation,
+        hashlib.sha256(canonical(same)).hexdigest(), work.hex(), trains=not terms.rests(task.participant),
+    )  # fmt: skip
 
 
 def _report_metrics(scope: str, balance: Balance) -> None:

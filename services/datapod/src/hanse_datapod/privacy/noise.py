@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.privacy.shared_turns import is_shared, share_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
 from hanse_site import SiteLink
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AnswerNoise:
-    """Noise of one answer, drawn anew for each, and charged already.
+    """Noise of one answer, charged already, and drawn anew for each, unless it is correlated over the run.
 
     Attributes:
         adjust: adds it while the masked file is written; None: there is none.
@@ -44,10 +45,13 @@ class SiteNoise:
     """A datapod's noise: shares that it draws alone, and those that it exchanges with other sites.
 
     What is exchanged is in memory alone: a datapod that is started again has lost it, and fails the session's task.
+
+    Args:
+        home: where the secret of correlated noise is; None: there is no such noise.
     """
 
-    def __init__(self, link: SiteLink, policy: Policy) -> None:
-        self._link, self._policy = link, policy
+    def __init__(self, link: SiteLink, policy: Policy, home: Path | None = None) -> None:
+        self._link, self._policy, self._home = link, policy, home
         self._exchange: NoiseSite | None = None
 
     def answer(self, task: Task, model: Path | None) -> FinishedTask:
@@ -79,6 +83,8 @@ class SiteNoise:
         """The noise of the answer to this task: `noise_for`, and what was exchanged for it."""
         if task.kind is TaskKind.PREPARE:
             return AnswerNoise()  # the worker has added it (`hanse_datapod.privacy.preparation`)
+        if is_shared(task) and self._home is not None:
+            return AnswerNoise(share_of(task, masking, self._home))
         if not _oblivious(task) or update is None:
             return noise_for(task, masking, update)
         from hanse_privacy.noise.site import drawn_noise, noise_steps
