@@ -13,6 +13,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
@@ -103,6 +104,55 @@ def test_classes_and_their_probabilities_are_the_modules_in_onnx_too(
     for count in (5, 1):
         np.testing.assert_allclose(answered(left, x[:count].astype(wanted)), expected[:count], rtol=0, atol=2e-6)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["model.onnx"]
+
+
+def test_a_module_of_ones_own_is_the_models_and_what_is_done_to_it_is_not_done_to_the_model(tmp_path: Path) -> None:
+    trained = hanse.load(kept(tmp_path, {"name": "mlp", "hidden": [8]}, TABLE)[0])
+    x = examples(5, (4,))
+    own, before = trained.to_torch(), trained.predict_proba(x)
+    assert not own.training
+    np.testing.assert_array_equal(logits(own, x), logits(trained.module, x))
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.zero_()
+    assert not torch.equal(logits(own, x), logits(trained.module, x))
+    np.testing.assert_array_equal(trained.predict_proba(x), before)
+
+
+def test_plain_safetensors_and_torch_rebuild_the_model_from_its_file(tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "mlp", "hidden": [8]}, TABLE)
+    trained, x = hanse.load(path), examples(5, (4,))
+    arrays = load_file(path)
+    assert all(type(array) is np.ndarray for array in arrays.values())
+    plain = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    fresh.load_state_dict(dict(zip(fresh.state_dict(), (plain[name] for name in _in_order(trained)), strict=True)))
+    np.testing.assert_allclose(logits(fresh.eval(), x), logits(trained.module, x), atol=1e-6)
+    hidden = np.maximum(x @ arrays[_in_order(trained)[0]].T + arrays[_in_order(trained)[1]], 0)
+    told = hidden @ arrays["output.weight"].T + arrays["output.bias"]
+    np.testing.assert_allclose(told, logits(trained.module, x), atol=1e-6)
+
+
+def _in_order(trained: Any) -> list[str]:
+    return [name for name, _ in trained.module.named_parameters()]
+
+
+@pytest.mark.parametrize(
+    ("model", "schema", "said"),
+    [
+        (
+            {"name": "mlp"}, TABLE,
+            "<hanse trained model triage v1: mlp, classification (3 classes), 4 columns>",
+        ),
+        ({"name": "linear"}, VALUES, "<hanse trained model triage v1: linear, regression, 4 columns>"),
+        (
+            {"name": "cnn"}, IMAGES,
+            "<hanse trained model triage v1: cnn, classification (10 classes), arrays of shape [3, 32, 32]>",
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_prints_as_one_line(model: dict[str, Any], schema: Any, said: str, tmp_path: Path) -> None:
+    assert repr(hanse.load(kept(tmp_path, model, schema)[0])) == said
 
 
 def test_an_onnx_file_says_what_it_is(tmp_path: Path) -> None:

@@ -108,3 +108,11 @@ def test_inputs_of_an_array_are_refused_where_columns_are_prepared(tmp_path: Pat
     path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
     with pytest.raises(HanseError, match="a table of the raw columns"):
         hanse.load(path).inputs(np.zeros((2, 9)))
+
+
+def test_a_cell_of_ones_own_table_that_does_not_fit_is_named_without_a_site(tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
+    with pytest.raises(HanseError, match="column age, row 2: a finite number below 1e20 was expected") as raised:
+        hanse.load(path).predict(ROWS.assign(age=["40", "old", "", "1"]))
+    assert raised.value.hint == "correct the table, or leave the cell empty"
+    assert "old" in raised.value.whole

@@ -72,10 +72,11 @@ def mark(site: SiteAnswer, about: str) -> str:
 
 
 def words(site: SiteAnswer) -> str:
-    """In which words it says no."""
+    """In which words it says no, and what else it says in its own."""
     if site.ok is None:
         return f"does not say: {site.reason}"
-    return "; ".join(finding.words for finding in site.findings if not finding.code.ok or finding.remains is not None)
+    told = (finding for finding in site.findings if not finding.code.ok or finding.remains is not None or finding.text)
+    return "; ".join(finding.words for finding in told)
 
 
 def _seen(site: ParticipantView) -> str:

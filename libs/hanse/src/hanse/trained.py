@@ -79,6 +79,10 @@ class TrainedModel(Protocol):
         """The probability of each class, (n, classes) float64."""
         ...
 
+    def to_torch(self) -> Any:
+        """A `torch.nn.Module` of one's own, in evaluation mode; it takes what `seen` makes of a table."""
+        ...
+
     def to_onnx(self, path: str | Path) -> Path:
         """Write the model as ONNX, once onnxruntime has given what torch gives; needs `hanse[onnx]`."""
         ...

@@ -17,6 +17,7 @@ from hanse_learning.preparation.plan import (
     counted,
     declared,
     fitted,
+    idle,
     needs_sums,
     rings,
     search,
@@ -30,6 +31,8 @@ from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 
 SUMS = "sums"
+_NAMED = 20
+"""Columns, so that a line stays one."""
 _ONCE = (
     "where a site is missing that was in an earlier masked preparation, or a table has changed by a few rows, there is "
     "no second one: say what was found then, as prepare: {fitted: ...} (docs/preparation.md)"
@@ -80,6 +83,14 @@ def _weighted(run: Verbs, rows: tuple[int, ...]) -> dict[str, Any]:
     return {**run.job.train, "loss": {**run.job.train["loss"], "class_weights": weights}}
 
 
+def _idle(empty: list[str], same: list[str]) -> str:
+    """Which columns tell nothing of anybody, in words; empty where there are none."""
+    said = [f"no site has a cell of column {', '.join(empty[:_NAMED])}"] if empty else []
+    said += [f"all cells are the same, at all sites, of column {', '.join(same[:_NAMED])}"] if same else []
+    more = max(len(empty) - _NAMED, 0) + max(len(same) - _NAMED, 0)
+    return "; ".join([*said, *([f"so it is of {more} more"] if more else [])])
+
+
 def _rows(counts: Any, classes: int) -> tuple[int, ...]:
     """Rows by class, of the summed array."""
     found = tuple(int(each) for each in counts)
@@ -127,6 +138,8 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
         if set_aside := int(made["set_aside"][0]):
             words = f"{set_aside} bad cells are set aside, as far as the sites tell it"
             run.note("note", "set-aside", round=0, reason=words)
+        if said := _idle(*idle(rules, made)):
+            run.note("note", "idle-columns", round=0, warning=said)
         return found, () if prepare.classes is None else _rows(targets, prepare.classes)
     except HanseError as error:
         raise RunFailure(error.code, error.message, hint=error.hint) from None

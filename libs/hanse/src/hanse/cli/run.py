@@ -18,6 +18,7 @@ from hanse.cli.reaching import asked_for, attained
 from hanse.cli.sweep import sweep
 from hanse.evaluation_tables import confusion_table, of_whom
 from hanse.hub import Project, Run
+from hanse.listed import words
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView, headline
 from hanse_fabric.errors import HanseError
@@ -72,7 +73,7 @@ def _show_sites(project: Project, job: Path) -> None:
         return
     if not answers:
         return
-    if any(SiteAnswer.model_validate(answer).ok is not True for answer in answers):
+    if any((site := SiteAnswer.model_validate(answer)).ok is not True or words(site) for answer in answers):
         emit_sites(answers)
     print(told(answers))
 

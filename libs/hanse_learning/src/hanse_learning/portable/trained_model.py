@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ _OUTPUT = "output.weight"
 """The last layer's weights (outputs, ...), which every built-in architecture has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedModel:
     """A model that can be used.
 
@@ -53,6 +54,16 @@ class TrainedModel:
     schema: LearnableSchema
     record: ModelVersion
     preparation: Preparation | None = None
+
+    def __repr__(self) -> str:
+        """A line for people."""
+        record, schema = self.record, self.schema
+        told = [str((record.problem or {}).get("model", {}).get("name") or record.architecture.get("name"))]
+        if not isinstance(schema, OpenSchema):
+            called = self.class_names or (f"{self.classes} classes",) if self.task == "classification" else ()
+            told.append(self.task + (f" ({', '.join(called)})" if called else ""))
+        told.append(f"{len(self.columns)} columns" if self.columns else f"arrays of shape {list(self.problem.shape)}")
+        return f"<hanse trained model {record.project} v{record.version}: {', '.join(told)}>"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -127,6 +138,11 @@ class TrainedModel:
             raise invalid("outputs", shares.shape[1], f"one for each of {wanted} classes")
         return np.asarray(shares)
 
+    def to_torch(self) -> nn.Module:
+        """A module of one's own, in evaluation mode: what is done to it, such as further training, is not done to
+        `module`. It takes what `seen` makes of a table."""
+        return copy.deepcopy(self.module)
+
     def to_onnx(self, path: str | Path) -> Path:
         """Write the model as ONNX, held against torch by onnxruntime; see `hanse_learning.portable.onnx_file`."""
         from hanse_learning.portable.onnx_file import write_onnx
@@ -164,8 +180,13 @@ class TrainedModel:
         """
         if self.preparation is None or not (hasattr(data, "columns") or isinstance(data, dict)):
             return examples_of(data, self.problem.shape, self.features)
-        cells = cells_of(self.preparation.columns, data, "examples")
-        return apply(self.preparation, cells, where="examples").astype(np.float32)
+        try:
+            cells = cells_of(self.preparation.columns, data, "examples")
+            return apply(self.preparation, cells, where="examples").astype(np.float32)
+        except HanseError as error:
+            if error.code is ErrorCode.SCHEMA_MISMATCH:  # here are no site and no log, but the table's owner
+                error.hint = "correct the table, or leave the cell empty"
+            raise
 
 
 def read_trained(path: Path, record: ModelVersion) -> TrainedModel:

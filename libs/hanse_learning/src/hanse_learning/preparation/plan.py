@@ -149,9 +149,7 @@ def fitted(
     rows = int(sums["rows"][0])
     if rows <= 0:
         raise invalid("prepare", f"{rows} rows", "a row or more, over all sites")
-    missing = dict(zip((rule.name for rule in told.missing), map(int, sums.get("missing", ())), strict=True))
-    pairs = zip(limbs.join(sums.get("sums", ())), limbs.join(sums.get("squares", ())), strict=True)
-    totals = dict(zip((rule.name for rule in told.summed), pairs, strict=True))
+    missing, totals = _missing(told, sums), _totals(told, sums)
     counts, at = {}, 0
     for category in told.values:
         counts[category.name] = [int(count) for count in sums["counts"][at : at + len(category.values)]]
@@ -173,6 +171,38 @@ def fitted(
             hint="fewer columns or values; form: hashed for categories of many values",
         )  # fmt: skip
     return found
+
+
+def idle(rules: Sequence[Rule], sums: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """(columns without any cell, columns whose cells are all the same), over all sites, as far as the sums tell.
+
+    Args:
+        sums: as of `fitted`, which takes them.
+    """
+    told, rows = counted(rules), int(sums["rows"][0])
+    there = {name: rows - count for name, count in _missing(told, sums).items()}
+    empty = [name for name, cells in there.items() if not cells]
+    same = []
+    for name, (total, squares) in _totals(told, sums).items():
+        cells = there.get(name, rows)
+        if cells > 1 and _is_constant(Fraction(squares, cells << SQUARE_FRACTION) - _mean(total, cells) ** 2):
+            same.append(name)
+    return empty, same
+
+
+def _missing(told: Counted, sums: Mapping[str, Any]) -> dict[str, int]:
+    """Missing cells by column."""
+    return dict(zip((rule.name for rule in told.missing), map(int, sums.get("missing", ())), strict=True))
+
+
+def _totals(told: Counted, sums: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """(sum, sum of squares) by column, in units of their last bits."""
+    pairs = zip(limbs.join(sums.get("sums", ())), limbs.join(sums.get("squares", ())), strict=True)
+    return dict(zip((rule.name for rule in told.summed), pairs, strict=True))
+
+
+def _mean(total: int, cells: int) -> Fraction:
+    return Fraction(total, cells << SUM_FRACTION)
 
 
 def _number(
@@ -214,9 +244,11 @@ def _log(number: float) -> float:
 
 def _deviation(variance: Fraction) -> float:
     """The standard deviation; 1 of a column that is constant, which becomes 0 everywhere."""
-    if variance <= Fraction(1, 1 << SQUARE_FRACTION - 40):
-        return 1.0
-    return math.sqrt(variance)
+    return 1.0 if _is_constant(variance) else math.sqrt(variance)
+
+
+def _is_constant(variance: Fraction) -> bool:
+    return variance <= Fraction(1, 1 << SQUARE_FRACTION - 40)
 
 
 def _category(rule: CategoryRule, missing: int, counts: Sequence[int] | None) -> PreparedCategory:

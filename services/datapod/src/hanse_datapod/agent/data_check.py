@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from hanse_datapod.data.remark import in_words
 from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
@@ -20,6 +21,7 @@ class DataCheck:
         state: of the data, as they were then.
         units: `DataSummary.units`, once they were looked at.
         unfit: why the data are refused, once they are.
+        remarks: what is odd about them, though they are not refused.
         looked: set when they were looked at.
     """
 
@@ -30,6 +32,7 @@ class DataCheck:
         self.state = DataState()
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
+        self.remarks: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Look at the data."""
@@ -47,6 +50,9 @@ class DataCheck:
             )  # fmt: skip
             if summary.set_aside:
                 _log.warning("bad cells are set aside, as the site tolerates", extra={"cells": summary.set_aside})
+            self.remarks = in_words(summary.remarks, self._schema)
+            for remark in self.remarks:
+                _log.warning("the data are as declared, but odd", extra={"what": remark})
             if device.warning:
                 _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
         except HanseError as error:

@@ -20,6 +20,8 @@ from hanse_fabric.messages import FindingCode, SiteCheck, SiteFinding, Task, Tas
 from hanse_schemas.schema import DataSchema
 
 _ASKED = frozenset({TaskKind.PREPARE, TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+_OF_REMARKS = frozenset({"moments", "category_counts"})
+"""Protocols that would tell what is odd about the data: which columns have cells, and which values and classes rows."""
 _MOST = 16
 _TEXT = 500
 
@@ -59,7 +61,8 @@ class Preflight:
             except HanseError as error:
                 unfit = error
         if unfit is None:
-            return SiteFinding(code=FindingCode.FITS)
+            told = not cautious and set(self._policy.protocols) >= _OF_REMARKS
+            return SiteFinding(code=FindingCode.FITS, text="; ".join(self._data.remarks)[:_TEXT] if told else "")
         return SiteFinding(code=FindingCode.UNFIT, text="" if cautious else str(unfit)[:_TEXT])
 
     def _of_policy(self, works: list[Task], *, cautious: bool) -> list[SiteFinding]:

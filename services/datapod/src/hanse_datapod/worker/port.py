@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from hanse_datapod.data.remark import Remark
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import DataSchema
 
@@ -143,6 +144,7 @@ class DataSummary:
     Attributes:
         units: who have the training examples, where the project's schema says whose each is.
         set_aside: bad cells of tables, which the site tolerates.
+        remarks: what is odd about a table as a whole.
     """
 
     examples: int
@@ -151,6 +153,7 @@ class DataSummary:
     device: DeviceReport = DeviceReport()
     units: int | None = None
     set_aside: int = 0
+    remarks: tuple[Remark, ...] = ()
 
 
 class Worker(Protocol):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from hanse_datapod.data.remark import MOST, Remark
 from hanse_datapod.worker.port import DataState, DataSummary, DeviceReport, WorkOutcome, extra_output
 from hanse_datapod.worker.sandbox.terms import Confinement
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -83,6 +84,7 @@ class _Checked(Frozen):
     device: DeviceReport
     units: _Count | None
     set_aside: _Count = 0
+    remarks: tuple[Remark, ...] = Field(default=(), max_length=MOST)
 
 
 _FRAME: TypeAdapter[Any] = TypeAdapter(
@@ -128,7 +130,9 @@ def outcome_of(body: object, output: Path) -> WorkOutcome:
 def summary_of(body: object) -> DataSummary:
     """What a worker's process tells of the data; raises as `check_frame`."""
     told = _held_against(_CHECKED, body)
-    return DataSummary(told.examples, told.test_examples, told.fingerprint, told.device, told.units, told.set_aside)
+    return DataSummary(
+        told.examples, told.test_examples, told.fingerprint, told.device, told.units, told.set_aside, told.remarks
+    )  # fmt: skip
 
 
 def _held_against(form: TypeAdapter[T], body: object) -> T:

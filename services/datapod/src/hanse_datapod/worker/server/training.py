@@ -6,7 +6,7 @@ import base64
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from hanse_datapod.data.check import mismatch
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables, version_of
+from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.frames import error_of
@@ -161,6 +162,7 @@ class TrainingServer:
             "test_examples": len(data.test) if data.test is not None else 0,
             "fingerprint": data.fingerprint() if isinstance(data, SiteTables) else fingerprint(data),
             "set_aside": data.set_aside if isinstance(data, SiteTables) else 0,
+            "remarks": [asdict(one) for one in remarks(data, schema)] if isinstance(schema, TabularSchema) else [],
         }  # fmt: skip
 
 
