@@ -125,9 +125,28 @@ class Preparation(Frozen):
         return tuple(name for column in self.columns for name in column.outputs)
 
     @property
+    def lenient(self) -> Preparation:
+        """The same, by which no cell is refused: it is as an unknown value, or as the column's centre."""
+        return self.model_copy(update={"columns": tuple(map(_lenient, self.columns))})
+
+    @property
     def digest(self) -> str:
         """SHA-256 of its canonical JSON, in hexadecimal."""
         return hashlib.sha256(canonical(self.model_dump(mode="json"))).hexdigest()
+
+
+def _lenient(column: PreparedColumn) -> PreparedColumn:
+    match column:
+        case PreparedNumber(fill=None):
+            return column.model_copy(update={"fill": column.centre})
+        case PreparedCategory():
+            kept = {"unknown": column.unknown, "missing": column.missing}
+            instead = {"unknown": "zeros", "missing": "unknown"}
+            return column.model_copy(
+                update={name: instead[name] if said == "refuse" else said for name, said in kept.items()}
+            )
+        case _:
+            return column
 
 
 def prepared_schema(schema: TabularSchema, preparation: Preparation) -> TabularSchema:

@@ -77,6 +77,9 @@ def on_prepared(work: WorkContext) -> WorkContext:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}", hint="upgrade hub or datapod"
         ) from None
+    if work.config.get("privacy"):
+        # Whether a cell is refused is an exact answer to a question that a hub may put by values of its choice.
+        preparation = preparation.lenient
     if not isinstance(work.schema, TabularSchema):
         raise mismatch("preparation: it is of a table's columns, the project's data are none")
     if [column.name for column in preparation.columns] != [column.name for column in work.schema.features]:
