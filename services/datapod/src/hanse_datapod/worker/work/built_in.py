@@ -11,7 +11,8 @@ from hanse_datapod.worker.port import SPARE, DataState, WorkOutcome, extra_outpu
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
-from hanse_datapod.worker.work.site_state import LOCAL
+from hanse_datapod.worker.work.private import cut_of
+from hanse_datapod.worker.work.site_state import LOCALS, local_group
 from hanse_datapod.worker.work.subgroups import check_whose, fewest_of, groups_of
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
@@ -38,11 +39,10 @@ def initialize(work: WorkContext) -> WorkOutcome:
 
 def evaluate(work: WorkContext) -> WorkOutcome:
     """Measure the received model, or the site's personal one, on the test examples."""
-    examples = test_examples(work)
+    cut, examples = cut_of(work), test_examples(work)
     module, problem, received = receive(work, examples)
     with on_device(module, work.device):
         note = adapt(_session(work, module, problem, received, work.data().train))
-        cut = (work.config.get("privacy") or {}).get("cut")
         counts = counts_in(work.config)
         groups = None if counts is None else groups_of(work, counts)
         if counts is not None and counts.scale is not None:
@@ -65,7 +65,7 @@ def train(work: WorkContext) -> WorkOutcome:
     trained = views_of(module)
     kept = dict(made.keep)
     if entries.local.entries:
-        kept[LOCAL] = in_layout(trained, entries.local)
+        kept[local_group(work.config)] = in_layout(trained, entries.local)
     metrics, info = made.metrics, made.info
     if private is not None:
         if made.extras:
@@ -97,7 +97,7 @@ def _session(
         seed=work.seed,
         round=max(1, work.round),
         local=frozenset(entry.name for entry in received.entries.local),
-        kept={name: group for name, group in received.state.groups.items() if name not in (LOCAL, LEFT_OUT)},
+        kept={name: group for name, group in received.state.groups.items() if name not in (*LOCALS, LEFT_OUT)},
         lost=received.state.lost,
         extras={name: read_tensors(path)[1] for name, path in work.extras.items()},
         wanted=frozenset(work.config.get("info") or ()),

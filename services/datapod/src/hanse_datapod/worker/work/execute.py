@@ -18,7 +18,7 @@ from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.preparing import measure, on_prepared
-from hanse_datapod.worker.work.private import privately
+from hanse_datapod.worker.work.private import cut_of, privately
 from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -88,6 +88,8 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     """
     if work.kind is TaskKind.INITIALIZE:
         return _initialize(work, code, built_in=built_in)
+    if work.kind is TaskKind.EVALUATE:
+        cut_of(work)
     examples = test_examples(work) if work.kind is TaskKind.EVALUATE else work.data().train
     given = receive(work, examples)[2] if built_in else receive_own(work, code)
     config = {**code_config(work), "frozen": sorted(given.entries.frozen)}

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.site_state import LOCAL, SiteState, read_state
+from hanse_datapod.worker.work.site_state import SiteState, local_group, read_state
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.layout import Layout
@@ -72,7 +72,7 @@ def receive(work: WorkContext, examples: Examples) -> tuple[nn.Module, Problem, 
     arrays = received_model(work)[1]
     load(module, arrays, entries.travelling)
     state = read_kept(work)
-    kept = state.groups.get(LOCAL)
+    kept = state.groups.get(local_group(work.config))
     if kept is not None:
         load(module, kept, entries.local, what="what this site keeps of the model")
     lost = state.lost and bool(entries.local.entries)

@@ -1,4 +1,4 @@
-"""What leaves the worker after a round of private training, which never fails on the data.
+"""What leaves the worker after private work: of training, which never fails on the data, and of evaluations.
 
 Whether it failed would be an exact answer to a question that a hub can choose by the model that it sends, and that no
 noise covers. So where training fails, the site's answer is nothing, with the noise of the round: as of one that learnt
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -17,11 +17,31 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import read_kept, received_model
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.codecs.at_site import LEFT_OUT
+from hanse_learning.config import check_train
 from hanse_learning.site.site_privacy import SitePrivacy, privatize
 
 _log = logging.getLogger(__name__)
+
+
+def cut_of(work: WorkContext) -> Mapping[str, float] | None:
+    """What an evaluation cuts each example's metrics to, whose noise hides one example; None: it hides none.
+
+    Raises:
+        HanseError: INVALID_INPUT where the evaluation is of another model than the received one: what a site makes of
+            that with its training data changes with any one of these for all test examples at once.
+    """
+    cut: Mapping[str, float] | None = (work.config.get("privacy") or {}).get("cut")
+    if cut is None:
+        return None
+    wanted = "of the received model, where noise hides one example (privacy.metrics with dp_sgd)"
+    if work.config.get("code"):
+        raise invalid("code", "an evaluation by site code", f"one by the built-in evaluation, {wanted}")
+    algorithm = check_train(work.config.get("train") or {}).algorithm
+    if algorithm.personal():
+        raise invalid("train.algorithm", algorithm.name, f"one whose evaluation is {wanted}")
+    return cut
 
 
 def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkContext], WorkOutcome]) -> WorkOutcome:

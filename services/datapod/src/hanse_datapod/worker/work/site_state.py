@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,19 @@ from hanse_fabric import durable
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 
-LOCAL = "local"
-"""The group of the model's entries that stay at the site."""
+LOCAL, PRIVATE = "local", "local by dp_sgd"
+"""The groups of the model's entries that stay at the site: as training leaves them, and as dp_sgd does."""
+LOCALS = (LOCAL, PRIVATE)
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
+
+
+def local_group(config: Mapping[str, Any]) -> str:
+    """The group that a task reads and leaves. Where noise hides one example, that is dp_sgd's own: what other training
+    has kept without noise changes with any one example, and would change all others' gradients and metrics with it.
+    """
+    privacy = config.get("privacy") or {}
+    return PRIVATE if privacy.get("mechanism") == "dp_sgd" or privacy.get("cut") is not None else LOCAL
 
 
 @dataclass(frozen=True, slots=True)
