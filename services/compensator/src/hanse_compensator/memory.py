@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 _TRIES = 50
 
 
+_OF_0_1_0 = {"update": None, "parts": None}
+"""Fields that were always in the digest."""
+
+
 class Memory:
     """The records of answered sessions. They are kept for ever: a second set of any session would tell a difference.
 
@@ -98,8 +102,12 @@ class Memory:
 
 
 def members_digest(request: MaskRequest) -> str:
-    """SHA-256 over who is in the set, with which sealed seeds and shapes."""
-    members = [member.model_dump(mode="json") for member in request.members]
+    """SHA-256 over who is in the set, with which sealed seeds and shapes.
+
+    It is the same in every release that understands the request: what is remembered outlives an upgrade, and several
+    compensators are not upgraded at once. So a field that has come since 0.1.0 is in it where it says something.
+    """
+    members = [_OF_0_1_0 | member.model_dump(mode="json", exclude_none=True) for member in request.members]
     return hashlib.sha256(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
