@@ -16,7 +16,7 @@ import pytest
 
 from adversary import workers
 from adversary.conftest import Attacked
-from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
+from adversary.lying_hub import MODEL, LyingHub, Results, model_ref, refusals
 from adversary.works import without
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.masking import plan as plans
@@ -73,6 +73,11 @@ async def summed(
             for site in names
         )
     )
+    return await sums_of(hub, results, session, run)
+
+
+async def sums_of(hub: LyingHub, results: Results, session: str, run: str) -> tuple[dict[str, Any] | None, str]:
+    """The sums of these answers, unmasked; or why there are none."""
     if refusals(results):
         return None, "; ".join(refusals(results).values())
     answer = await hub.ask_masks(results, session, run=run)

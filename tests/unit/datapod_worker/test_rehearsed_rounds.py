@@ -256,6 +256,37 @@ def test_a_raw_table_is_rehearsed_as_it_is_trained_on_and_its_model_evaluated_wi
     assert evaluate_file(tmp_path / "model", whole, tests, schema=schema) == metrics
 
 
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"placement": "local", "mechanism": "dp_sgd", "epsilon": 20.0, "delta": 1e-3},
+        {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "local-laplace", "epsilon": 200.0},
+    ],
+    ids=["rows", "sites"],
+)
+def test_a_private_raw_table_is_rehearsed_with_all_the_noise_of_a_sum(tmp_path: Path, privacy: dict[str, Any]) -> None:
+    schema = TabularSchema(features=(Column(name="x", minimum=0, maximum=1000),), target="y", classes=2)
+    draw = np.random.default_rng(0)
+    for name in ("train.csv", "test.csv"):
+        rows = [f"{value:.2f},{int(value > 500)}" for value in draw.uniform(0, 1000, size=300)]
+        (tmp_path / name).write_text("\n".join(["x,y", *rows]))
+    job = check_job(
+        {
+            "rounds": 3, "model": {"name": "logistic"}, "train": {"epochs": 3, "batch_size": 30}, "prepare": {},
+            "participants": {"minimum": 3}, "privacy": privacy, "weighting": "uniform",
+        }
+        | ({"secure_aggregation": {"mode": "compensator", "bits": 64}} if privacy["placement"] != "local" else {})
+    )  # fmt: skip
+    tests = [tmp_path / "test.csv"]
+    metrics = rehearse(job, tmp_path / "train.csv", tests, schema=schema)
+    assert metrics[str(tests[0])].keys() >= {"accuracy", "loss"}
+    if privacy["placement"] == "local":  # one site alone is no crowd that hides it
+        assert metrics[str(tests[0])]["accuracy"] > 0.8
+    open_ends = TabularSchema(features=(Column(name="x"),), target="y", classes=2)
+    with pytest.raises(HanseError, match=r"x\.clip"):
+        rehearse(job, tmp_path / "train.csv", tests, schema=open_ends)
+
+
 LOADING = """
 import numpy as np
 

@@ -12,9 +12,10 @@ import pytest
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
+from hanse_privacy.accounting.events import Event
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.correlated.optimum import matrix_of
-from hanse_privacy.report import describe, run_epsilon
+from hanse_privacy.report import describe, preparation_epsilon, run_epsilon, whole_epsilon
 from hanse_schemas.job import Job, check_job
 
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
@@ -177,3 +178,38 @@ def test_correlated_noise_hides_a_sites_whole_run_and_says_what_its_ledger_charg
     text = describe(job(section, rounds=20, weighting="uniform", participants={"minimum": 4, "fraction": 0.2}))
     assert "one site contributes to the run, in rounds at least 5 apart" in text
     assert f"epsilon {told:.4g}" in text
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0, "preparation": {"share": 0.25}},
+        SHARES | {"preparation": {"share": 0.25}},
+    ],
+    ids=["local", "shares"],
+)  # fmt: skip
+def test_what_a_preparation_takes_of_epsilon_the_rounds_do_not_have(privacy: dict[str, Any]) -> None:
+    wanted = Privacy.model_validate(privacy)
+    terms = PrivacyTerms(privacy=wanted, rounds=10, round=1, active=4)
+    noise = round_noise(terms, "site-0")
+    accountant = make_accountant("pld")
+    accountant.compose(noise.event, 10 * noise.count)
+    # With a Laplace kind delta is not needed; what composition gains by it is not asked of the rounds here.
+    assert 0.5 * 3.0 < accountant.epsilon(0.75 * wanted.delta) <= 3.0 * (1 + 1e-9)
+    said = describe(job(privacy, secure_aggregation={"mode": "compensator"}))
+    assert "epsilon 4 at delta 1e-05 for all 10 rounds together, each done once" in said
+    assert "and the preparation of the tables, which is charged 0.25 of both" in said
+
+
+def test_a_preparation_beside_a_noise_multiplier_is_said_to_be_on_top() -> None:
+    own = {"noise_multiplier": 5.0}
+    privacy = {"placement": "local", "mechanism": "gaussian", "noise_multiplier": 20.0, "preparation": own}
+    wanted = Privacy.model_validate(privacy)
+    cost = preparation_epsilon(wanted)
+    accountant = make_accountant("pld")
+    accountant.compose(Event("gaussian", 5.0))
+    assert cost == pytest.approx(accountant.epsilon(wanted.delta))
+    assert f"costs epsilon {cost:.4g}, on top" in describe(job(privacy))
+    rounds = run_epsilon(wanted, 10)
+    assert rounds is not None
+    assert whole_epsilon(job(privacy)) == pytest.approx(rounds + cost)
