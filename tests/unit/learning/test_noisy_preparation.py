@@ -24,6 +24,7 @@ from hanse_learning.preparation.noisy import (
     settled,
     told_variance,
 )
+from hanse_reduction.study import MOST_FACTS
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedNumber
 from hanse_schemas.prepare import Prepare, Rule, completed
 from hanse_schemas.schema import Column, TabularSchema
@@ -223,6 +224,16 @@ def test_a_column_that_is_summed_needs_ends() -> None:
     require_ends(completed(Prepare(numbers={"scale": "none", "missing": "constant", "indicator": True}), schema).rules)
     with pytest.raises(HanseError, match="two numbers that ascend"):
         completed(Prepare(numbers={"clip": [9, 0]}), schema)
+
+
+def test_no_more_is_asked_than_one_step_of_a_run_can_tell() -> None:
+    """The sum travels as JSON, of 128 KiB at most, where each number has 19 characters or fewer."""
+    schema = schema_of([Column(name=f"x{at}", minimum=0, maximum=1) for at in range(182)])
+    rules = completed(Prepare(numbers={"scale": "robust", "missing": "median"}), schema).rules
+    with pytest.raises(HanseError, match="numbers with noise, at most 6000"):
+        released(rules, of_sites=False)
+    largest = released(rules[:181], of_sites=False).size
+    assert largest * len(f"{-(1 << 55)}, ") <= MOST_FACTS
 
 
 @pytest.mark.parametrize(

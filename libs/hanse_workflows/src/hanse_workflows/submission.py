@@ -8,7 +8,7 @@ from hanse_fabric.messages.privacy import Privacy
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
 from hanse_learning.pooled.layout import check_counts
-from hanse_learning.preparation.noisy import require_ends
+from hanse_learning.preparation.noisy import released, require_ends
 from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
@@ -89,7 +89,7 @@ def check_private_preparation(job: Job, privacy: Privacy) -> None:
     """Check that the preparation of a private job can be found with noise.
 
     Raises:
-        HanseError: INVALID_INPUT naming what has no noise, and what to write instead.
+        HanseError: INVALID_INPUT naming what has no noise, and what to write instead; TOO_LARGE.
     """
     prepare = job.prepare
     sums = isinstance(prepare, Prepare) and prepare.fitted is None and needs_sums(prepare.rules, prepare.classes)
@@ -108,6 +108,7 @@ def check_private_preparation(job: Job, privacy: Privacy) -> None:
             hint=f"others draw this noise for a model's numbers alone; {_NO_SUMS}",
         )  # fmt: skip
     require_ends(prepare.rules)
+    released(prepare.rules, prepare.classes or 0, of_sites=privacy.mechanism != "dp_sgd")
     if privacy.mechanism == "dp_sgd":
         return
     if prepare.classes is not None:

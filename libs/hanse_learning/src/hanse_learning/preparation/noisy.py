@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import Ring
 from hanse_learning.preparation.isotonic import ascending
 from hanse_learning.preparation.order import ranks
@@ -37,6 +37,8 @@ STEP = 1 << GRID
 """Steps that one row, or person, or site, counts."""
 BINS = 32
 """Of a column's cells between its ends."""
+MOST_NUMBERS = 6000
+"""Of the vector, whose sum travels as facts of one step: nobody is charged for what cannot be told then."""
 NOISY, VARIANCE = "noisy", "variance"
 """The vector (k,), and (1,) the variance of the site's noise in each of its numbers, in 2^-8 squared rows."""
 _VARIANCE_STEPS = 256
@@ -106,6 +108,9 @@ def released(rules: Sequence[Rule], classes: int = 0, *, of_sites: bool) -> Rele
 
     Args:
         classes: of the target, whose rows are counted; 0: they are not.
+
+    Raises:
+        HanseError: TOO_LARGE for more than `MOST_NUMBERS`.
     """
     parts = [] if of_sites else [Part("rows", None, 1)]
     for rule in rules:
@@ -119,7 +124,13 @@ def released(rules: Sequence[Rule], classes: int = 0, *, of_sites: bool) -> Rele
             parts.append(Part("values", rule, len(rule.values) + 1))
     if classes:
         parts.append(Part("targets", None, classes))
-    return Released(tuple(parts), of_sites)
+    vector = Released(tuple(parts), of_sites)
+    if vector.size > MOST_NUMBERS:
+        raise HanseError(
+            ErrorCode.TOO_LARGE, f"prepare: {vector.size} numbers with noise, at most {MOST_NUMBERS} are told together",
+            hint="scale: standard and missing: mean for some of the columns; rare: 0 for categories of many values",
+        )  # fmt: skip
+    return vector
 
 
 def require_ends(rules: Sequence[Rule]) -> None:
