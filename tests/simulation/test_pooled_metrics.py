@@ -349,6 +349,31 @@ def test_a_rehearsal_tells_them_of_each_test_file(wards: Wards, tmp_path: Path) 
         assert 0.6 < metrics["auroc"] <= 1
 
 
+@in_virtual_time
+async def test_a_rehearsals_metrics_are_the_runs_to_the_last_digit_in_memory_and_deployed(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path
+) -> None:
+    """A site draws by its name, so the run's is called as a rehearsal's is."""
+    alone, asked = "rehearsal", {"participants": {"minimum": 1, "deadline": 30.0, "patience": 30.0}, "rounds": 3}
+    last: dict[str, Any] = {}
+
+    def told(kind: str, _round: int, data: dict[str, Any]) -> None:
+        if kind == "round-finished":
+            last.update(data["metrics"])
+
+    with threadpool_limits(1):
+        found = rehearse(check_job(body(mode=None, **asked)), wards.files["east"], [], schema=SCHEMA)
+        site = wards.in_memory(tmp_path / "memory")["east"]
+        conduct(ward_job(None, **(asked | {"evaluate": {"metrics": NAMED}})), {alone: site}, schema=SCHEMA, told=told)
+        rules = {"minimum_participants": 1}
+        async with hub_of(clock, tmp_path / "hub", alone, rules=rules, **there) as made:
+            record = await completed(made, body(mode=None, **asked))
+    (rehearsed,) = found.values()
+    assert set(NAMED) | {"loss", "accuracy"} <= set(rehearsed)
+    assert rehearsed == {name: record.metrics[name] for name in rehearsed}
+    assert rehearsed == {name: last[name] for name in rehearsed}
+
+
 def _counts(task: Task) -> dict[str, Any]:
     return (task.config.get("evaluate") or {}).get("counts") or {} if task.kind is TaskKind.EVALUATE else {}
 
