@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from clocks import in_virtual_time
+from hanse_fabric.virtual_time import VirtualClock
 from simulation.league import League
 from simulation.played import play
+from simulation.stories import hub_of
 
 JOB: dict[str, Any] = {
     "rounds": 10, "model": {"name": "linear"}, "checkpoint_every": 0, "seed": 7,
@@ -44,6 +47,23 @@ def test_without_the_key_only_the_last_model_is_there(tmp_path: Path) -> None:
     played = play(tmp_path, {**JOB, "keep": "last"}, sites=4)
     assert [(version.best, version.final) for version in played.versions] == [(False, True)]
     assert played.record.best_version is None
+
+
+@in_virtual_time
+async def test_a_run_that_is_cancelled_keeps_the_best_that_it_has_come_to(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *"abcd") as made:
+        await made.submit(**{**JOB, "rounds": 400, "stop": {"metric": "loss"}})
+        await made.until(lambda record: record.round >= 9)
+        await made.want("cancel")
+        record, versions = await made.ended(), await made.versions()
+    losses = {event.round: event.data["metrics"]["loss"] for event in made.events("round-finished")}
+    assert record.state == "cancelled"
+    assert 9 <= record.round < 400
+    (best,) = [version for version in versions if version.version == record.best_version]
+    assert best.lineage.round == min(losses, key=losses.__getitem__) < max(losses)
+    assert best.best
+    assert not best.deleted
+    assert made.store.get(best.key, limit=1 << 24)
 
 
 async def _kill_a_coordinator(made: League) -> None:

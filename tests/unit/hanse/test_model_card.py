@@ -108,6 +108,7 @@ def test_a_card_describes_the_data_by_what_all_sites_rows_together_were_found_to
     features = [{key: rule[key] for key in ("name", "kind", "values") if key in rule} for rule in RULES]
     schema = TabularSchema.model_validate({"features": features, "target": "ill", "classes": 2})
     made = problem_of(schema) | {"preparation": {"version": 1, "columns": FOUND}}
+    made["model"] = {"dtype": "float32", "name": "logistic", "state": [], "buffers": {}}  # as registries sort them
     model = signed_model(problem=made, metrics={"auroc": 0.75, "auroc_min": 0.7, "train_loss": 0.5})
     run = run_view("completed", job=JOB | {"prepare": {"columns": RULES}})
     answering(hub, model, (200, run))

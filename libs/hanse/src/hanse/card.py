@@ -112,8 +112,10 @@ def _use(version: ModelVersion | ModelView) -> str:
 
 
 def _settings(section: Mapping[str, Any]) -> str:
-    """A section of a job as `name: value` in a line, without what is left empty."""
+    """A section of a job in a line, its name first, without what is left empty."""
     said = {
         key: value for key, value in flat_settings(section, all_of_it=True).items() if value not in (None, [], {}, "")
     }
-    return ", ".join(f"{key}: {value}" if key != "name" else str(value) for key, value in said.items())
+    name = said.pop("name", None)
+    rest = [f"{key}: {value}" for key, value in said.items()]
+    return ", ".join(rest if name is None else [str(name), *rest])
