@@ -233,13 +233,13 @@ async def test_metrics_that_may_not_leave_are_withheld_and_the_answer_names_them
 
 
 async def test_the_workers_limits_come_from_policy_and_deadline(tmp_path) -> None:
-    site = Site(tmp_path / "s", policy=Policy(limits=LimitPolicy(seconds=5, memory_mib=512)))
+    site = Site(tmp_path / "s", policy=Policy(limits=LimitPolicy(seconds=5, memory_mib=512, processes=3)))
     await site.start()
     await site.give(task())
     await site.results(1)
     await site.stop()
     [request] = site.worker.requests
-    assert (request.time_limit, request.memory_limit) == (5, 512 << 20)
+    assert (request.time_limit, request.memory_limit, request.processes) == (5, 512 << 20, 3)
 
 
 async def with_links(site: Site, tmp_path: Path) -> DirectoryStore:
