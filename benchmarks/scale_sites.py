@@ -31,7 +31,6 @@ AT_ONCE = 16
 PHASES = ("enrolled", "joined")
 ALIVE = "alive"
 """The line after which every participant shows life, until it is confirmed."""
-PRESENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +140,10 @@ async def take_part(link: SiteLink, ready: asyncio.Event, phase: float) -> None:
 
 
 async def show_life(link: SiteLink, phase: float) -> None:
-    await asyncio.sleep(phase * PRESENCE_S)
+    await asyncio.sleep(phase * link.pace)
     while True:
         await live(link)
-        await asyncio.sleep(PRESENCE_S)
+        await asyncio.sleep(link.pace)
 
 
 async def live(link: SiteLink) -> bool:

@@ -34,7 +34,6 @@ from hanse_site.link import result_for
 
 TAIL = 200
 LATE_S = 2.0
-PRESENCE_S = 60.0
 Array = NDArray[np.float64]
 
 
@@ -179,7 +178,7 @@ class LightSite:
 async def _show_life(link: SiteLink) -> None:
     while True:
         await link.presence()
-        await asyncio.sleep(PRESENCE_S)
+        await asyncio.sleep(link.pace)
 
 
 def layout_of_weight(values: NDArray[Any]) -> Any:

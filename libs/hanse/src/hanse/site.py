@@ -27,8 +27,6 @@ from hanse_site.link import OpenTask, SiteLink, result_for
 if TYPE_CHECKING:
     import numpy as np
 
-_PRESENCE_EVERY = 60.0
-
 
 class Site:
     """An enrolled site. Close it, or use it as a context manager."""
@@ -136,7 +134,7 @@ async def _stay_present(link: SiteLink) -> None:
     while True:
         with suppress(HanseError):  # the hub is away; it is told when it is back
             await link.presence()
-        await asyncio.sleep(_PRESENCE_EVERY)
+        await asyncio.sleep(link.pace)
 
 
 class SiteTask:

@@ -23,6 +23,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
 from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import update_key
+from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.names import HUB_REGION
 from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
@@ -44,6 +45,8 @@ OBJECTS_KEPT = 24
 RECEIVED = ("cache", "extras", "objects")
 """Folders of a home, of what was fetched: models, what algorithms need beside them, and objects of studies."""
 FRESH_S = 5.0
+_QUICKEST_PACE_S = 10.0
+"""Whatever a hub asks for: every sign of life is a line of the log of what left."""
 """A task that came so recently is open."""
 _LOG = logging.getLogger(__name__)
 _RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
@@ -78,12 +81,17 @@ class OpenTask:
 
 
 class SiteLink:
-    """An enrolled participant's connection to its hub."""
+    """An enrolled participant's connection to its hub.
+
+    Attributes:
+        pace: seconds between signs of life.
+    """
 
     def __init__(self, bus: Bus, identity: SiteIdentity, transfer: Transfer, *, region: str = HUB_REGION) -> None:
         """`region`: whose account its token is of."""
         self.bus = bus
         self.identity = identity
+        self.pace = SLOWEST_PACE_S
         self.doors = Doors(bus, identity.project, identity.participant, identity.signing_key, region)
         self._incoming = Incoming(self.doors)
         self._renewing: asyncio.Task[None] | None = None
@@ -325,6 +333,7 @@ class SiteLink:
             working_on=working_on,
             protocols=protocols,
             unfit=unfit,
+            every=self.pace,
         )
 
     async def presence(
@@ -335,7 +344,8 @@ class SiteLink:
         protocols: tuple[str, ...] | None = None,
         unfit: bool | None = None,
     ) -> None:
-        """Tell the hub that this participant is here. Sent on connecting and every minute.
+        """Tell the hub that this participant is here. Sent on connecting and each `pace` seconds, which the hub names
+        in its answer.
 
         Args:
             protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
@@ -345,7 +355,9 @@ class SiteLink:
             HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
         """
         said = self.presence_message(device=device, working_on=working_on, protocols=protocols, unfit=unfit).encode()
-        self._incoming.compare(OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0)).open)
+        told = OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0))
+        self.pace = min(max(told.again or SLOWEST_PACE_S, _QUICKEST_PACE_S), SLOWEST_PACE_S)
+        self._incoming.compare(told.open)
 
 
 def result_for(

@@ -11,11 +11,13 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import CompensatorRecord, Presence
+from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import COMPENSATORS, PRESENCE, Stream
 
-ONLINE_WITHIN_S = 180.0
+_MISSED = 2.75
+"""A site is away when it has not shown life for so many times the pace that it has named: two may be lost."""
 _STREAM: Stream = PRESENCE.stream or Stream("")
 
 
@@ -26,6 +28,10 @@ class Sighting:
     presence: Presence
     at: datetime
     clock_difference: float | None
+
+    def is_current(self, now: datetime) -> bool:
+        """Whether the site counts as being there."""
+        return (now - self.at).total_seconds() <= _MISSED * (self.presence.every or SLOWEST_PACE_S)
 
 
 class PresenceBoard:
@@ -51,7 +57,7 @@ class PresenceBoard:
         return self._sightings.get((project, participant))
 
     def online(self, sighting: Sighting | None) -> bool:
-        return sighting is not None and (self._clock.now() - sighting.at).total_seconds() <= ONLINE_WITHIN_S
+        return sighting is not None and sighting.is_current(self._clock.now())
 
     def count_online(self) -> int:
         return sum(self.online(sighting) for sighting in self._sightings.values())

@@ -27,6 +27,7 @@ from hanse_fabric.messages import Presence, Progress, Result
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.messages.doors import BESIDE, GivenTask, KnownTasks, OpenTasks
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.names import derive_id
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
@@ -58,6 +59,7 @@ _REMEMBERED = 10_000
 _REMEMBERED_S = 10.0
 _TOLD_SOON_S = 0.25
 """An update is on its way beside the result that names it; what is told of it may be lost."""
+_QUICKEST_PACE_S, _SIGNS_A_SECOND = 20.0, 50.0
 _REPLY_BYTES = MAX_MESSAGE_BYTES // 2
 
 
@@ -205,7 +207,8 @@ class SiteDoors:
         await self._require_readable(Presence, subject, request)
         writing = self._bus.publish(subject, request.content, timeout=10.0)
         _, records = await asyncio.gather(writing, self._bus.snapshot(_TASKS, _all_tasks(request)))
-        return OpenTasks(open=tuple(_mark(record) for record in records)).encode()
+        again = pace_of(self._enrolled.known)
+        return OpenTasks(open=tuple(_mark(record) for record in records), again=again).encode()
 
     async def _renew(self, request: Request) -> bytes:
         record = await self._enrolled.require(request.project, request.participant)
@@ -240,6 +243,12 @@ class SiteDoors:
         while len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
         return True
+
+
+def pace_of(sites: int) -> float:
+    """Seconds between a site's signs of life, so that a killed one is shown as away within a minute; of so many sites
+    that they would be a hub's whole work, a minute. Pure."""
+    return min(max(_QUICKEST_PACE_S, sites / _SIGNS_A_SECOND), SLOWEST_PACE_S)
 
 
 _COUNTED_AS = {Door.RESULT: "result", Door.LINK: "link"}

@@ -102,6 +102,11 @@ class Enrolled:
         self._bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
         self._known: dict[tuple[str, str], tuple[ParticipantRecord, int]] = {}
 
+    @property
+    def known(self) -> int:
+        """How many are known, of all projects; those who were revoked are among them."""
+        return len(self._known)
+
     async def watch(self) -> None:
         """Follow until cancelled."""
         async with self._bucket.watch() as changes:

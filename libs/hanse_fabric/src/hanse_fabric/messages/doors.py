@@ -78,9 +78,14 @@ class GivenTask(Frozen):
 
 
 class OpenTasks(Message):
-    """What is open for a site: marks of all of it, and of the tasks that it does not know what one message holds."""
+    """What is open for a site: marks of all of it, and of the tasks that it does not know what one message holds.
+
+    Attributes:
+        again: in answer to a sign of life: seconds until the next one is wanted.
+    """
 
     schema_id: ClassVar[str] = "hanse.open_tasks/1"
 
     open: tuple[str, ...] = ()
     tasks: tuple[GivenTask, ...] = ()
+    again: float | None = Field(default=None, gt=0)

@@ -187,16 +187,22 @@ class Result(Message):
     signature: Base64Bytes = b""
 
 
+SLOWEST_PACE_S = 60.0
+"""Between signs of life."""
+
+
 class Presence(Message):
-    """A participant's sign of life, on connecting and every minute: clocks, versions and devices are seen early.
+    """A participant's sign of life, on connecting and at the pace that the hub asks for: clocks, versions and devices
+    are seen early.
 
     Attributes:
         protocols: those of many fine questions that its policy opens; None: it does not say.
         unfit: true where it refuses its data, which are not as the project declares them; None: it has not said so.
+        every: seconds until its next one; None: SLOWEST_PACE_S.
     """
 
     schema_id: ClassVar[str] = "hanse.presence/2"
-    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit"}))
+    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit", "every"}))
 
     project: Slug
     participant: Slug
@@ -206,6 +212,7 @@ class Presence(Message):
     working_on: str | None = None
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
     unfit: bool | None = None
+    every: float | None = Field(default=None, ge=1, le=SLOWEST_PACE_S)
 
 
 class Progress(Message):

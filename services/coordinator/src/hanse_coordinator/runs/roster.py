@@ -52,27 +52,27 @@ class Roster:
         keys = ((name, self.key_of(project, name)) for name in sorted(self._names.get(project, ())))
         return {name: key for name, key in keys if key is not None}
 
-    def present(self, project: str, within: float) -> tuple[str, ...]:
-        """Names, sorted, of those enrolled, not revoked, and seen within so many seconds."""
+    def present(self, project: str) -> tuple[str, ...]:
+        """Names, sorted, of those enrolled, not revoked, and seen of late."""
         now = self._clock.now()
         return tuple(
             name
             for name in sorted(self._names.get(project, ()))
             if not self._members[project, name].revoked
             and (seen := self._presence.of(project, name)) is not None
-            and (now - seen.at).total_seconds() <= within
+            and seen.is_current(now)
         )
 
-    def absent(self, project: str, within: float) -> list[str]:
-        """Names of those enrolled and not revoked who were not seen within so many seconds."""
-        there = set(self.present(project, within))
+    def absent(self, project: str) -> list[str]:
+        """Names of those enrolled and not revoked who were not seen of late."""
+        there = set(self.present(project))
         names = sorted(self._names.get(project, ()))
         return [name for name in names if name not in there and not self._members[project, name].revoked]
 
-    def tell(self, within: float) -> None:
+    def tell(self) -> None:
         """Set the gauges of participants: how many are in which state, and who has gone silent.
 
-        States: online; busy (online, with a task in hand); silent (not seen within so many seconds); unseen (not in the
+        States: online; busy (online, with a task in hand); silent (not seen of late); unseen (not in the
         last day, or never); revoked.
         """
         now, silent = self._clock.now(), list[tuple[float, str, str]]()
@@ -83,9 +83,9 @@ class Roster:
                 state = "revoked"
             elif seen is None:
                 state = "unseen"
-            elif (ago := (now - seen.at).total_seconds()) > within:
+            elif not seen.is_current(now):
                 state = "silent"
-                silent.append((ago, project, name))
+                silent.append(((now - seen.at).total_seconds(), project, name))
             else:
                 state = "online" if seen.presence.working_on is None else "busy"
             states[project, state] += 1

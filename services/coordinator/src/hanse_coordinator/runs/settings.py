@@ -15,7 +15,6 @@ class WorkflowSettings:
     Attributes:
         instance: this coordinator's name, unlike any other replica's, and the same after its restart.
         lease_ttl: seconds without a renewal after which a run's lease is free.
-        present_within: a participant takes part if it was seen within so many seconds.
         reduce: limits of reductions.
         publish_timeout: seconds to wait for the model registry before a run fails.
         largest_model: bytes that a first model or its upload may have.
@@ -25,7 +24,6 @@ class WorkflowSettings:
 
     instance: str = "coordinator"
     lease_ttl: float = 3.0
-    present_within: float = 180.0
     reduce: Limits = field(default_factory=Limits)
     publish_timeout: float = 600.0
     largest_model: int = 64 << 30

@@ -107,7 +107,7 @@ class Supervisor:
         while True:
             self._vitals.tell()
             BACKLOG.tell(_QUEUES, self._clock)
-            self._roster.tell(self._settings.present_within)
+            self._roster.tell()
             states = Counter(_shown_state(record) for record, _ in self._records.values())
             OPEN_RUNS.replace({(state,): states[state] for state in _OPEN_STATES})
             await self._clock.sleep(TOLD_EVERY_S)

@@ -135,19 +135,18 @@ class DurableVerbs:
 
     async def participants(self, key: str) -> tuple[str, ...]:
         async def look() -> tuple[str, ...]:
-            within = self._settings.present_within
-            with self.vitals.phase("participants", key, lambda: self._roster.absent(self.project, within)):
-                there = await self._enough_present(within)
+            with self.vitals.phase("participants", key, lambda: self._roster.absent(self.project)):
+                there = await self._enough_present()
             self._progressed(state="running")
             return there
 
         self._there = await self._attendance.at(key, look)
         return self._there
 
-    async def _enough_present(self, within: float) -> tuple[str, ...]:
+    async def _enough_present(self) -> tuple[str, ...]:
         wanted = self.job.participants
         until = self._clock.now() + timedelta(seconds=wanted.patience)
-        while len(there := self._roster.present(self.project, within)) < wanted.minimum:
+        while len(there := self._roster.present(self.project)) < wanted.minimum:
             left = (until - self._clock.now()).total_seconds()
             if left <= 0:
                 raise too_few_present(there, wanted)

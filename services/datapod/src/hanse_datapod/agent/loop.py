@@ -27,7 +27,6 @@ from hanse_fabric.subjects import PRESENCE
 from hanse_schemas.schema import DataSchema
 from hanse_site import OpenTask, SiteLink
 
-PRESENCE_S = 60.0
 MOST_QUESTIONS = 16
 _log = logging.getLogger(__name__)
 
@@ -107,13 +106,13 @@ class Agent:
         """Wait for the next sign of life: sooner, where the first look at the data has found another device, or has
         refused them."""
         if self._data.looked.is_set():
-            await self._clock.sleep(PRESENCE_S)
+            await self._clock.sleep(self._link.pace)
             return
         with suppress(TimeoutError):
-            async with self._clock.timeout(PRESENCE_S):
+            async with self._clock.timeout(self._link.pace):
                 await self._data.looked.wait()
                 if self._data.unfit is None and await asyncio.to_thread(lambda: self._worker.device) == device:
-                    await self._clock.sleep(PRESENCE_S)
+                    await self._clock.sleep(self._link.pace)
 
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:
