@@ -18,12 +18,13 @@ SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 1
 pytestmark = pytest.mark.timeout(300)
 
 
+ROTATED = {"rotate": True, "bits": 16, "bound": 1.0}
 SEEDS = {"compensator": 1, "pairwise": 2}
 
 
 def job(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
     shares: dict[str, Any] = {"noise": noise}
-    if noise == "gaussian":
+    if noise in ("gaussian", "rotated"):
         shares = {"mechanism": "discrete_gaussian", "colluding": 1}
     elif noise == "distributed-gamma":
         shares["colluding"] = 1
@@ -33,10 +34,10 @@ def job(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
         "participants": {"minimum": len(SITES), "deadline": 120},
         "model": {"name": "logistic"},
         # A work, and those near to it, have one compensator, or none, and one norm: these begin with other models.
-        "seed": SEEDS[mode] + (2 if noise == "gaussian" else 0),
+        "seed": SEEDS[mode] + {"gaussian": 2, "rotated": 4}.get(noise, 0),
         "train": {"epochs": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.2}},
         "checkpoint_every": 0,
-        "secure_aggregation": {"mode": mode},
+        "secure_aggregation": {"mode": mode} | (ROTATED if noise == "rotated" else {}),
         "privacy": {
             "placement": "distributed",
             "mechanism": "discrete_laplace",
@@ -53,6 +54,7 @@ RUNS = [
     ("distributed-gamma", "pairwise", 1e-4),
     ("local-laplace", "pairwise", 1e-4),
     ("gaussian", "compensator", 1e-4),
+    ("rotated", "compensator", 1e-4),
     ("oblivious", "compensator", 0.2),
     ("distributed-gamma", "compensator", 0.2),
 ]

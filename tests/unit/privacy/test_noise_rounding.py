@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.noise import site
 from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
-from hanse_privacy.noise.rounding import clip_before_rounding, steps_from_nearest
+from hanse_privacy.noise.rounding import clip_before_rounding, conditional_seed, steps_from_nearest
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.codec import uniforms
 from hanse_privacy.ring.plan import make_plan
@@ -121,6 +124,51 @@ def test_a_rounded_update_is_within_the_clip_that_is_charged(mechanism: str, ord
         assert np.linalg.norm(rounded, order) <= clip
 
 
+def longest(parameters: int, spread: int, step: float, clip: float) -> np.ndarray:
+    """An update of all that may be left of a clip before conditional rounding."""
+    update = np.zeros(parameters)
+    update[:spread] = np.random.default_rng(spread).normal(size=spread)
+    return update * clip_before_rounding(clip, "gaussian", parameters, step, again=True) / np.linalg.norm(update)
+
+
+def rounded_by(seed: bytes | None, update: np.ndarray, step: float) -> np.ndarray:
+    return (np.rint(update / step) + steps_from_nearest(update, step, uniforms(seed))) * step
+
+
+@settings(max_examples=30, deadline=None)
+@given(parameters=st.integers(1, 5000), share=st.floats(0.01, 1), bits=st.integers(6, 14), block=st.integers(1, 5000))
+def test_conditional_rounding_is_within_the_clip_always(parameters: int, share: float, bits: int, block: int) -> None:
+    step, clip = 2.0**-bits, 4.0
+    update = longest(parameters, max(1, int(share * parameters)), step, clip)
+    seed = conditional_seed(lambda: iter([update[at : at + block] for at in range(0, parameters, block)]), step, clip)
+    assert np.linalg.norm(rounded_by(seed, update, step)) <= clip
+    # It leaves more of the clip than rounding once does.
+    assert np.linalg.norm(update) > clip_before_rounding(clip, "gaussian", parameters, step)
+
+
+def test_it_rounds_again_seldom_enough_and_rounding_once_would_exceed_the_clip_sometimes() -> None:
+    parameters, step, clip = 8, 2.0**-6, 1.0
+    length = clip_before_rounding(clip, "gaussian", parameters, step, again=True)
+    update = np.full(parameters, length / math.sqrt(parameters))
+    norms = np.array([np.linalg.norm(rounded_by(None, update, step)) for _ in range(300)])
+    assert 0 < np.mean(norms > clip) <= math.exp(-0.5) + 0.1
+
+
+def test_the_bias_of_conditional_rounding_is_as_small_as_the_paper_says() -> None:
+    parameters, step, clip, draws = 200, 2.0**-5, 1.0, 3000
+    update = longest(parameters, parameters, step, clip)
+    total = np.zeros(parameters)
+    for _ in range(draws):
+        total += rounded_by(conditional_seed(lambda: iter([update]), step, clip), update, step)
+    beta, error = math.exp(-0.5), step * math.sqrt(parameters / draws)
+    assert np.linalg.norm(total / draws - update) <= beta / (1 - beta) * step * math.sqrt(parameters) + 5 * error
+
+
+def test_an_update_that_is_never_within_the_clip_is_refused() -> None:
+    with pytest.raises(HanseError, match="never within 1"):
+        conditional_seed(lambda: iter([np.full(10, 2.0)]), 2.0**-4, 1.0)
+
+
 def test_a_grid_too_coarse_for_the_clip_is_refused() -> None:
     with pytest.raises(HanseError, match="too small for 1000000 parameters"):
         clip_before_rounding(1.0, "discrete_laplace", 1_000_000, 2.0**-10)
@@ -141,7 +189,7 @@ def test_what_is_rounded_twice_differs_and_the_noise_is_added_as_it_was_drawn() 
         rounds=1, round=1, active=3,
     )  # fmt: skip
     ring = make_plan(SecureAggregation(mode="compensator"), participants=3, weighting="uniform", tail=100.0)
-    adjust = site.site_noise(terms, "a", ring)
+    adjust = site.site_noise(terms, "a", ring, Path())
     assert not np.array_equal(adjust(np.zeros(64), 0), adjust(np.zeros(64), 64))
     whole = np.arange(COUNT) % 7
     assert np.array_equal(site.drawn_noise(whole, plan())(np.zeros(COUNT), 0), whole)

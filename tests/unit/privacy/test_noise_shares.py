@@ -22,8 +22,10 @@ from hanse_privacy.noise.distributed import make_share
 from hanse_privacy.noise.labels import coalitions
 from hanse_privacy.noise.site import site_noise
 from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.files import write_masked
 from hanse_privacy.ring.plan import make_plan
+from hanse_privacy.ring.rotation import Rotation, pieces
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 N = 20_000
@@ -203,7 +205,7 @@ def test_masked_files_carry_a_share_of_noise(noise: str, tmp_path: Path) -> None
     total = np.zeros(N, dtype=np.uint64)
     for site in range(5):
         source = NoiseSource(bytes([site]) * 32)
-        adjust = site_noise(asked, f"site-{site}", plan, source=source)
+        adjust = site_noise(asked, f"site-{site}", plan, tmp_path / "plain", source=source)
         write_masked(tmp_path / "plain", tmp_path / "masked", plan, weight=1, seed=None, adjust=adjust)
         total += read_tensors(tmp_path / "masked")[1]["w"]
     noise_steps = total.view(np.int64) - 5 * np.trunc(values.astype(np.float64) * 2.0**plan.default.fraction).astype(
@@ -215,10 +217,43 @@ def test_masked_files_carry_a_share_of_noise(noise: str, tmp_path: Path) -> None
     assert abs(drawn.mean()) < 4 * math.sqrt(expected.variance / N)
 
 
+@pytest.mark.parametrize("bits", [16, 32])
+def test_rotated_updates_carry_shares_within_few_bits(bits: int, tmp_path: Path) -> None:
+    asked = terms(active=5, mechanism="discrete_gaussian", noise=None, noise_multiplier=0.05)
+    values = np.random.default_rng(3).standard_t(2, N).astype(np.float32)
+    values *= 0.9 / np.linalg.norm(values)
+    layout = Layout.of([Entry("w", "F32", (N,))])
+    write_tensors(tmp_path / "plain", layout, {"w": values})
+    plan = plan_for(asked, bits=bits, bound=0.05).model_copy(update={"rotation": "12" * 32})
+    total = np.zeros(N, dtype=f"<u{bits // 8}")
+    for site in range(5):
+        adjust = site_noise(asked, f"site-{site}", plan, tmp_path / "plain", source=NoiseSource(bytes([site]) * 32))
+        clipped = write_masked(tmp_path / "plain", tmp_path / "masked", plan, weight=1, seed=None, adjust=adjust)
+        assert clipped.clipped == 0
+        total += read_tensors(tmp_path / "masked")[1]["w"]
+    summed, start = decode(total, plan.default), layout.data_start
+    rotation = Rotation(bytes.fromhex("12" * 32))
+    restored = np.concatenate([
+        rotation.restore(summed[(first - start) // 4 : (last - start) // 4], first)
+        for first, last in pieces(start, start + 4 * N)
+    ])  # fmt: skip
+    noise = restored - 5 * values.astype(np.float64)
+    expected = aggregate(asked.privacy, 5, round_noise(asked, "site-0").scale)
+    rounding = 5 * 2.0 ** (-2 * plan.default.fraction) / 4
+    assert expected.variance * 0.95 < noise.var() < (expected.variance + rounding) * 1.05
+    assert abs(noise.mean()) < 5 * math.sqrt(expected.variance / N)
+
+
+def test_a_rotated_update_takes_no_laplace_noise(tmp_path: Path) -> None:
+    plan = plan_for(terms()).model_copy(update={"rotation": "12" * 32})
+    with pytest.raises(HanseError, match=r"ring\.rotation"):
+        site_noise(terms(), "a", plan, tmp_path)
+
+
 def test_two_calls_of_a_site_draw_different_noise() -> None:
     asked, zeros = terms(), np.zeros(100)
     plan = plan_for(asked)
-    first, second = (site_noise(asked, "a", plan)(zeros, 0) for _ in range(2))
+    first, second = (site_noise(asked, "a", plan, Path())(zeros, 0) for _ in range(2))
     assert not np.array_equal(first, second)
 
 
@@ -228,10 +263,10 @@ def test_two_calls_of_a_site_draw_different_noise() -> None:
 )
 def test_plans_that_weigh_or_round_at_random_take_no_noise(change: dict[str, object], named: str) -> None:
     with pytest.raises(HanseError, match=named):
-        site_noise(terms(), "a", plan_for(terms()).model_copy(update=change))
+        site_noise(terms(), "a", plan_for(terms()).model_copy(update=change), Path())
 
 
 def test_a_ring_without_room_for_the_noise_is_refused() -> None:
     plan = make_plan(SecureAggregation(mode="ring", bits=32), participants=10, weighting="uniform")
     with pytest.raises(HanseError, match="overflow 32 bits"):
-        site_noise(terms(noise_multiplier=100.0), "a", plan)
+        site_noise(terms(noise_multiplier=100.0), "a", plan, Path())

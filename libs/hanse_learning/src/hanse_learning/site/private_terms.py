@@ -62,7 +62,12 @@ def terms_of_work(
         if ring is not None and coordinates is not None:
             step = 2.0**-ring.default.fraction
             told["clip"] = clip_before_rounding(
-                noise.clip, noise.mechanism, coordinates(), step, always=not noise.chance
+                noise.clip,
+                noise.mechanism,
+                coordinates(),
+                step,
+                always=not noise.chance,
+                again=ring.rotation is not None,
             )
     return noise, told
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +16,24 @@ from hanse_privacy.correlated.shares import CorrelatedShare
 from hanse_privacy.noise.aggregate import GAUSSIAN, OBLIVIOUS, aggregate, spread
 from hanse_privacy.noise.distributed import NoiseShare, make_share
 from hanse_privacy.noise.parts import pairs_for
-from hanse_privacy.noise.rounding import steps_from_nearest
+from hanse_privacy.noise.rounding import conditional_seed, steps_from_nearest
 from hanse_privacy.noise.shuffled import PairedNoise
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.codec import Uniforms, uniforms
-from hanse_privacy.ring.files import Adjust
+from hanse_privacy.ring.files import Adjust, clipped_parameters
 from hanse_privacy.ring.plan import capacity, largest_sum
 
 
-def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source: NoiseSource | None = None) -> Adjust:
+def site_noise(
+    terms: PrivacyTerms, participant: str, plan: RingPlan, update: Path, *, source: NoiseSource | None = None
+) -> Adjust:
     """What `write_masked(adjust=...)` adds to the parameters: this site's share, drawn anew for every call.
 
     It also turns the ring's rounding to the nearest into one at random, which biases no sum (`noise.rounding`).
 
     Args:
         terms: of a task with placement `distributed`; its update is clipped already (`clip_before_rounding`).
+        update: its file. A rotated one is rounded conditionally, as a whole (`noise.rounding`).
         source: for tests; else of fresh randomness.
 
     Raises:
@@ -40,8 +44,10 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
         raise invalid("privacy.noise", terms.privacy.noise, "a mode in which a site draws its noise alone")
     if terms.privacy.mechanism == "dp_ftrl":
         raise invalid("privacy.mechanism", "dp_ftrl", "noise that is independent from round to round")
-    share, source = _share(terms, participant, plan), source or NoiseSource()
-    return at_random(share.step, lambda count, _: share.sample_steps(count, source))
+    share, source, chances = _share(terms, participant, plan), source or NoiseSource(), None
+    if plan.rotation is not None:
+        chances = uniforms(conditional_seed(lambda: clipped_parameters(update, plan), share.step, terms.privacy.clip))
+    return at_random(share.step, lambda count, _: share.sample_steps(count, source), chances)
 
 
 def paired_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, count: int) -> tuple[Adjust, PairedNoise]:

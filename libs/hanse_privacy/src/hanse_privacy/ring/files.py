@@ -110,11 +110,9 @@ def write_masked(
         for entry in layout:
             check_noise_ring(entry, plan)
     masked = ring_layout(layout, plan)
-    rotated = None
-    if plan.rotation is not None:
-        rotated = RotatedParameters(layout, arrays, Rotation(bytes.fromhex(plan.rotation)))
     writer = _Writer(
-        plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap, rotated
+        plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap,
+        _rotated(layout, arrays, plan),
     )  # fmt: skip
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
@@ -133,6 +131,47 @@ def write_masked(
                 digester.update(data)
                 position += data.nbytes
     return MaskedFile(masked, writer.clipped, *digester.result())
+
+
+def clipped_parameters(source: Path, plan: RingPlan) -> Iterator[NDArray[np.float64]]:
+    """The blocks of an update's parameters that `write_masked(adjust=...)` is given, in its order.
+
+    Raises:
+        HanseError: as `write_masked`, of what they hold.
+    """
+    layout, arrays = read_tensors(source)
+    rotated = _rotated(layout, arrays, plan)
+    plain = {entry.name: entry for entry in layout}
+    for entry in ring_layout(layout, plan):
+        if plain[entry.name].rule is Rule.PARAMETER:
+            for block in _blocks(plain[entry.name], arrays, rotated):
+                yield _clipped(block, plan.default)
+
+
+def _rotated(layout: Layout, arrays: Mapping[str, NDArray[Any]], plan: RingPlan) -> RotatedParameters | None:
+    if plan.rotation is None:
+        return None
+    return RotatedParameters(layout, arrays, Rotation(bytes.fromhex(plan.rotation)))
+
+
+def _blocks(
+    entry: Entry, arrays: Mapping[str, NDArray[Any]], rotated: RotatedParameters | None
+) -> Iterator[NDArray[Any]]:
+    """An entry's values, a block at a time, of parameters rotated where they are."""
+    values = arrays[entry.name].reshape(-1)
+    means = arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
+    for start in range(0, values.size, BLOCK):
+        block = values[start : start + BLOCK]
+        if rotated is not None and entry.rule is Rule.PARAMETER:
+            block = rotated.values(entry, start, start + block.size)
+        if means is not None:
+            block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
+        yield block
+
+
+def _clipped(block: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
+    within: NDArray[np.float64] = np.clip(block.astype(np.float64), -ring.bound, ring.bound)
+    return within
 
 
 def check_noise_ring(entry: Entry, plan: RingPlan) -> None:
@@ -159,14 +198,7 @@ class _Writer:
     def blocks(self, entry: Entry, arrays: Mapping[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
         ring = ring_of(self.plan, entry)
         factor = self.factor if weighted(entry) else 1.0
-        values = arrays[entry.name].reshape(-1)
-        means = arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
-        for start in range(0, values.size, BLOCK):
-            block = values[start : start + BLOCK]
-            if self.rotated is not None and entry.rule is Rule.PARAMETER:
-                block = self.rotated.values(entry, start, start + block.size)
-            if means is not None:
-                block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
+        for block in _blocks(entry, arrays, self.rotated):
             yield self._encoded(entry, block, ring, factor)
 
     def _encoded(self, entry: Entry, block: NDArray[Any], ring: Ring, factor: float) -> NDArray[Any]:
@@ -179,7 +211,7 @@ class _Writer:
             raise HanseError(error.code, f"entry {entry.name}: {error.message}", hint=error.hint) from None
         self.clipped += clipped
         if entry.rule is Rule.PARAMETER and self.adjust is not None:
-            noise = self.adjust(np.clip(block.astype(np.float64), -ring.bound, ring.bound), self.parameters)
+            noise = self.adjust(_clipped(block, ring), self.parameters)
             # Lower bits of two's complement: the residue modulo 2^bits, of negative noise, too.
             elements += noise.astype(np.int64).view(np.uint64).astype(elements.dtype)
         if entry.rule is Rule.PARAMETER:

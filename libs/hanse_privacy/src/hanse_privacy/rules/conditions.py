@@ -65,12 +65,13 @@ def narrow_by_examples(job: Job, sums: SecureAggregation) -> str | None:
 
 def narrow_noise(job: Job, sums: SecureAggregation) -> str | None:
     shared = job.privacy is not None and job.privacy.placement == "distributed"
-    return f"secure_aggregation.bits: {sums.bits}" if _narrow(sums) and shared else None
+    return f"secure_aggregation.bits: {sums.bits}" if _narrow(sums) and shared and not sums.rotate else None
 
 
 def rotated_noise(job: Job, sums: SecureAggregation) -> str | None:
-    shared = job.privacy is not None and job.privacy.placement == "distributed"
-    return "secure_aggregation.rotate: true" if sums.rotate and shared else None
+    privacy = job.privacy
+    other = privacy is not None and privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
+    return "secure_aggregation.rotate: true" if sums.rotate and other else None
 
 
 def _narrow(sums: SecureAggregation) -> bool:

@@ -65,16 +65,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "secure_aggregation.bits 8, 16",
-        "privacy.placement distributed",
-        "the shares of noise need the room, and rounding to so few steps would be charged for in epsilon",
-        "set secure_aggregation.bits: 32, or privacy.placement: local",
+        "privacy.placement distributed without secure_aggregation.rotate",
+        "the shares of noise need the room, and what rounding to so few steps can add is taken off the clip",
+        "set rotate: true with a Gaussian kind, bits: 32, or privacy.placement: local",
         masked(at.narrow_noise),
     ),
     Rule(
         "secure_aggregation.rotate",
-        "privacy.placement distributed",
-        "nobody has shown yet how shares of noise, and what rounding adds to an update's norm, go with it here",
-        "leave rotate out, or set privacy.placement: local",
+        "privacy.placement distributed with a Laplace kind",
+        "a rotation keeps the norm that Gaussian noise is made for, and not the sum of magnitudes",
+        "leave rotate out, or set privacy.mechanism: discrete_gaussian",
         masked(at.rotated_noise),
     ),
     Rule(

@@ -140,7 +140,7 @@ def noise_for(task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
     from hanse_privacy.noise.site import paired_noise, site_noise
 
     if task.privacy.privacy.noise != "oblivious-shuffled":
-        return AnswerNoise(site_noise(task.privacy, task.participant, masking.ring))
+        return AnswerNoise(site_noise(task.privacy, task.participant, masking.ring, update))
     count = parameters(update, "oblivious-shuffled")
     adjust, paired = paired_noise(task.privacy, task.participant, masking.ring, count)
     return AnswerNoise(adjust, paired)
