@@ -27,7 +27,7 @@ from hanse_privacy.ring.plan import check_plan, ring_of, weighted
 from hanse_privacy.ring.rotation import RotatedParameters, Rotation
 from hanse_privacy.ring.words import WIDTHS, wire_bytes
 
-BLOCK = 1 << 17
+BLOCK = 1 << 15
 """Elements that are encoded at a time: they stay in a core's cache through every step."""
 
 Adjust = Callable[[NDArray[np.float64], int], NDArray[np.integer[Any]]]
