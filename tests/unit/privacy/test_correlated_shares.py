@@ -173,4 +173,4 @@ def test_shares_of_a_matrix_that_is_not_told_or_not_banded_are_refused() -> None
 
 def test_correlated_noise_is_never_drawn_as_if_it_were_independent() -> None:
     with pytest.raises(HanseError, match="independent from round to round"):
-        site_noise(terms(), "site-0", plan_for(terms()))
+        site_noise(terms(), "site-0", plan_for(terms()), Path())
