@@ -28,8 +28,8 @@ class SecureAggregation(Frozen):
         largest_weight: the largest number of examples of a site, where they are weights.
         metrics: the metrics whose means over all sites are made; others stay at the sites.
         rounding: to the nearest, or to either neighbour without bias.
-        rotate: rotate updates at random first, so that their numbers are alike in size: then a bound that is many times
-            smaller cuts nothing, and rings of few bits have finer steps. `bound` is of rotated numbers.
+        rotate: true rotates updates at random first, so that their numbers are alike in size: then a bound that is many
+            times smaller cuts nothing, and rings of few bits have finer steps. `bound` is of rotated numbers.
         out_of_range: what a site does with a value beyond the bound.
         threshold: `pairwise`: how many must help to recover the masks of those who dropped out; None: two thirds, or
             more where `minimum` and `colluding` need it.
@@ -46,7 +46,7 @@ class SecureAggregation(Frozen):
     largest_weight: int | None = Field(default=None, ge=1, le=2**40)
     metrics: tuple[str, ...] = Field(default=tuple(METRICS), max_length=32)
     rounding: Literal["nearest", "stochastic"] = "nearest"
-    rotate: bool = False
+    rotate: bool | None = None
     out_of_range: Literal["clip", "refuse"] = "clip"
     threshold: int | None = Field(default=None, ge=2)
     colluding: int | None = Field(default=None, ge=0)
