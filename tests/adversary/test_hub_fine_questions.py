@@ -312,8 +312,8 @@ async def test_many_classes_are_as_fine_as_many_bins(wards: Any, metric: str, pr
 async def test_control_where_classes_are_not_counted_as_questions_ages_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch, metric: str
 ) -> None:
-    def whatever_the_classes(names: Any, bins: int, _classes: int, groups: int) -> dict[str, int]:
-        return asked_by_counts(names, bins, 2, groups)
+    def whatever_the_classes(names: Any, bins: int, _classes: int, groups: int, *, noisy: bool) -> dict[str, int]:
+        return asked_by_counts(names, bins, 2, groups, noisy=noisy)
 
     monkeypatch.setattr(site_policy, "asked_by_counts", whatever_the_classes)
     async with wards(classes=MOST_CLASSES) as hub:
