@@ -41,7 +41,7 @@ def measure_oblivious(users: int = 1000, count: int = 1, repeats: int = 5) -> di
         site = sites[name]
         shared, sealed = _timed(lambda site=site: _share(site, request, count))
         given = _sealed_for(name, sites, request, count)
-        drawn, _ = _timed(lambda site=site, given=given: site.draw(RUN, given, session=SESSION))
+        drawn, _ = _timed(lambda site=site, given=given: site.draw(RUN, given, session=SESSION, steps=STEPS))
         setup.append(advertised + shared)
         encrypt.append(drawn)
     relayed, _ = _timed(lambda: relay(request, dict.fromkeys(keys, sealed)))  # what is in it does not matter
