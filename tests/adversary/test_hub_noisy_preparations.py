@@ -13,12 +13,13 @@ import pytest
 from adversary.lying_hub import LyingHub, refusals
 from adversary.test_hub_preparations import AGES, ROWS, SCHEMA, TARGET, sums_of, wards
 from adversary.test_hub_requests import signs_the_same
+from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Outcome, PrivacyTerms, Result, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_genomics.verbs import Asked
-from hanse_learning.preparation.noisy import NOISY, STEP, noisy_rings
+from hanse_learning.preparation.noisy import BINS, NOISY, STEP, noisy_rings
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.ledger import NAME as LEDGER
@@ -143,3 +144,43 @@ async def test_control_where_noise_is_left_out_charged_answers_are_exact(
         first, second, *_ = await asked_often(hub)
         assert await vector(hub, first) == await vector(hub, second)
         assert (await vector(hub, first))[0] == ROWS[0] * STEP
+
+
+HARDLY_ANY = terms(
+    1, placement="local", mechanism="dp_sgd", noise_multiplier=1e-3, preparation={"noise_multiplier": 1e-3}
+)
+"""Of an epsilon of millions, which is written down and hides nothing."""
+UNLIMITED = {"masking": {"required": False}, "minimum_participants": 1, "privacy": {"required": True}}
+
+
+async def histogram_of_ages(hub: LyingHub) -> tuple[list[float] | None, str]:
+    """People of one site by bins of age, with noise of a thousandth of a person."""
+    rules = {"prepare": [{"name": "age", "kind": "number", "scale": "robust", "clip": [0, 100]}]}
+    task = hub.task(
+        "site-0", "prepare", kind=TaskKind.PREPARE, mode=None, run="run000000001", round=0, config=rules,
+        privacy=HARDLY_ANY,
+    )  # fmt: skip
+    answer = (await hub.ask(task))["site-0"]
+    if answer.outcome is not Outcome.DONE:
+        return None, answer.reason
+    return [number / STEP for number in await vector(hub, answer)], ""
+
+
+async def test_noise_that_hides_nothing_opens_no_fine_questions_where_the_site_has_no_ceiling(wards: Any) -> None:
+    async with wards(**UNLIMITED) as hub:
+        told, why = await histogram_of_ages(hub)
+        assert told is None
+        assert "asking.protocols: quantiles" in why
+        assert "privacy.epsilon" in why
+
+
+@pytest.mark.control("test_noise_that_hides_nothing_opens_no_fine_questions_where_the_site_has_no_ceiling")
+async def test_control_where_any_noise_is_trusted_one_sites_histogram_is_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrivacyPolicy, "has_ceiling", lambda *_: True)
+    async with wards(**UNLIMITED) as hub:
+        told, why = await histogram_of_ages(hub)
+        assert told is not None, why
+        people, _ = np.histogram(AGES[0], BINS, (0, 100))
+        assert np.rint(told[-BINS:]).tolist() == people.tolist()

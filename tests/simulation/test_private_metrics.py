@@ -91,7 +91,7 @@ async def test_deployed_sites_find_what_the_run_in_memory_finds_where_the_noise_
         if kind == "round-finished":
             rounds.append(data)
 
-    rules = {"privacy": {"required": True}}
+    rules = {"privacy": {"required": True, "epsilon": 100.0}}  # of a site without a ceiling noise opens nothing
     with threadpool_limits(1):
         conduct(private_job(mode), wards.in_memory(tmp_path / "memory"), schema=SCHEMA, told=told, sites_add_noise=True)
         async with hub_of(clock, tmp_path / "hub", *WARDS, rules=rules, **there) as made:
@@ -164,7 +164,7 @@ async def test_bands_of_ages_have_noise_too_and_no_site_refuses_a_small_one(
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path
 ) -> None:
     by_age = {"metrics": ["sensitivity"], "subgroups": {"column": "age", "smallest": 30}}
-    rules = {"asking": {"group": 30}}  # by which exact counts of a few are refused
+    rules = {"asking": {"group": 30}, "privacy": {"epsilon": 100.0}}  # exact counts of a few are refused
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path, *WARDS, rules=rules, **there) as made:
             await completed(made, body(None, by_age))

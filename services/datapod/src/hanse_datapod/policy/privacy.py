@@ -63,6 +63,11 @@ class PrivacyPolicy(Frozen):
             return self.placements
         return ("local", "distributed") if self.required else ("local", "distributed", "central")
 
+    def has_ceiling(self, project: str) -> bool:
+        """Whether the site limits what a project may spend: without, a hub may name noise so small that it hides
+        nothing, and it is written down and paid."""
+        return self.epsilon is not None or self.project is not None or project in self.projects
+
     def tells(self, what: Uncovered) -> bool:
         """Whether the site tells something that no noise covers: the one place where this is decided."""
         return not self.required if self.uncovered is None else what in self.uncovered

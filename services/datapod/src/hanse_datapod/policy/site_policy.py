@@ -168,16 +168,16 @@ class Policy(Frozen):
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
             check_classes(classes := classes_in(task.config), schema)
-            # Where the policy says nothing of protocols, caution is about exact answers; these have noise.
-            cautious = self._cautious and task.privacy is None
-            self.asking.check_protocols(asked_by(rules, classes), cautious=cautious)
+            # Where the policy says nothing of protocols, caution is about exact answers.
+            cautious = self._cautious and not self._trusts_noise(task)
+            self._check_protocols(task, asked_by(rules, classes), cautious=cautious)
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
         if counts.subgroups is not None:
             check_declared(counts.subgroups, schema)
             self.asking.check_smallest(counts.subgroups.smallest, cautious=self._cautious)
         if not is_optional(task.config):
-            self.check_protocols(self._asked_by(counts))
+            self._check_protocols(task, self._asked_by(task, counts), cautious=self._cautious)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -191,6 +191,15 @@ class Policy(Frozen):
             HanseError: POLICY; INVALID_INPUT for one that there is not.
         """
         self.asking.check_protocols(asked, cautious=self._cautious)
+
+    def _check_protocols(self, task: Task, asked: Mapping[str, int], *, cautious: bool) -> None:
+        try:
+            self.asking.check_protocols(asked, cautious=cautious)
+        except HanseError as error:
+            if task.privacy is None or self.privacy.has_ceiling(task.project):
+                raise
+            hint = f"{error.hint}; or the site's administrator sets privacy.epsilon, which noise is trusted with"
+            raise HanseError(error.code, error.message, hint=hint) from None
 
     def check_cells(self, data: DataState) -> None:
         """Whether all columns whose moments are told have cells enough here, or none.
@@ -208,14 +217,18 @@ class Policy(Frozen):
         """
         counts = counts_in(task.config)
         # Of counts with noise it would tell without noise that a group is small.
-        if counts is not None and counts.subgroups is not None and counts.scale is None:
+        noisy = counts is not None and counts.scale is not None and self._trusts_noise(task)
+        if counts is not None and counts.subgroups is not None and not noisy:
             self.asking.check_group(data, "counts of a group of fewer test examples", cautious=self._cautious)
 
-    @staticmethod
-    def _asked_by(counts: Counts) -> dict[str, int]:
+    def _asked_by(self, task: Task, counts: Counts) -> dict[str, int]:
         groups = counts.groups if counts.subgroups is not None else 0
-        noisy = counts.scale is not None
+        noisy = counts.scale is not None and self._trusts_noise(task)
         return asked_by_counts(counts.names, counts.bins, counts.classes, groups, noisy=noisy)
+
+    def _trusts_noise(self, task: Task) -> bool:
+        """Whether noise may stand in for caution: only the site's own ceiling says how little of it is too little."""
+        return task.privacy is not None and self.privacy.has_ceiling(task.project)
 
     @property
     def _cautious(self) -> bool:
@@ -264,14 +277,14 @@ class Policy(Frozen):
             return "", ()
         named, allowed = tuple(name for name in asked.names if name in COUNTED), self.outputs.metrics
         held = () if allowed is None else tuple(name for name in named if name not in allowed)
-        if not held and not self._may_count(asked):
+        if not held and not self._may_count(task, asked):
             held = named
         return ("", held) if held else (outcome.counted, ())
 
-    def _may_count(self, counts: Counts) -> bool:
+    def _may_count(self, task: Task, counts: Counts) -> bool:
         """Whether a task that does not insist on its counts has them; one that does was refused before."""
         try:
-            self.check_protocols(self._asked_by(counts))
+            self.check_protocols(self._asked_by(task, counts))
         except HanseError:
             return False
         return counts.scale is not None or not self.privacy.required
