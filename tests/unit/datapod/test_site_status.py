@@ -82,16 +82,20 @@ def test_the_rules_and_the_budget_are_those_of_the_policy_file(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text("projects: [triage]\nmasking: {required: true, minimum: 4}\nprivacy: {epsilon: 2000}\n")
+    policy.write_text(
+        "projects: [triage]\nmasking: {required: true, minimum: 4}\nprivacy: {epsilon: 2000}\nlimits: {processes: 4}\n"
+    )
     assert main(["status", "--home", str(home), "--policy", str(policy), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert any("works for triage" in each for each in told["policy"])
     assert "nothing leaves but in masked sums" in told["policy"]
     assert any("at most epsilon 2000" in each for each in told["policy"])
+    assert any("4 processes take a training's steps together" in each for each in told["policy"])
     site = next(row for row in told["budget"] if row["scope"] == "site")
     assert site["remaining"] == 2000 - site["spent"]
     # The control: without the file, it is the default policy's.
     assert "answers may leave without masks" in in_words(Policy())
+    assert not any("processes" in each for each in in_words(Policy()))
 
 
 def test_a_folder_that_no_site_has_joined_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,21 +126,26 @@ def initialize(config):
 
 
 async def test_the_memory_limit_is_of_all_ranks_together(tmp_path, data):
-    """Each keeps below the limit, and both together do not."""
+    """Each keeps below the limit, and both together do not: they are ended long before they would end."""
     code = (
         INITIALIZE
         + """
 import time
 def train(model, data, config):
     held = np.ones(800 << 17)
-    time.sleep(20)
+    time.sleep(60 if "RANK" in os.environ else 1)
     return model, len(held) and 1, {}
 """
     )
-    limit = 2 << 30
-    assert (await by_code(tmp_path, data, code, memory_limit=limit)).examples == 1
-    with pytest.raises(HanseError, match="MiB of memory") as caught:
-        await by_code(tmp_path, data, code, memory_limit=limit, processes=2)
+    own = {"code": script(tmp_path, code), "architecture": {"features": 2}}
+    worker = OwnWorker(data, own["code"], SCHEMA)
+    try:
+        own |= {"model": await initialized(worker, tmp_path, **own), "memory_limit": 2 << 30}
+        assert (await worker.work(request(tmp_path, TaskKind.TRAIN, **own), silent)).examples == 1
+        with pytest.raises(HanseError, match="MiB of memory") as caught:
+            await worker.work(request(tmp_path, TaskKind.TRAIN, processes=2, **own), silent)
+    finally:
+        await worker.close()
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 

@@ -21,7 +21,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.augmentation import copies_of
 from hanse_learning.site.clipping import clipped_sum
-from hanse_learning.site.devices import device_of, memory_of
+from hanse_learning.site.devices import CPU, device_of, memory_of
 from hanse_learning.site.example_gradients import Parameters, example_gradients
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
@@ -57,6 +57,7 @@ def train_privately(
     round_number: int = 1,
     source: NoiseSource | None = None,
     ranks: Ranks | None = None,
+    memory: int | None = None,
 ) -> dict[str, float]:
     """Train the module in place.
 
@@ -64,6 +65,7 @@ def train_privately(
         config: its optimizer, schedule and loss; length and batch size are `private`'s.
         source: for tests; else of fresh randomness.
         ranks: that make each step's sum together, the noise of which is drawn once for all; None: this process alone.
+        memory: bytes that the task may use, less than what the machine has; None: as much as there is.
 
     Returns:
         `steps` alone: a loss would be a release that is not paid for.
@@ -96,7 +98,7 @@ def train_privately(
         changes.manual_seed(int(source.words(1)[0]) >> 1)
     average = MovingAverage(named, config.weights_average) if config.weights_average is not None else None
     count = sum(parameter.numel() for parameter in named.values())
-    part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), count)
+    part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), count, memory)
     if ranks is not None:  # they share the memory, and a batch
         part = max(1, part // ranks.count) * ranks.count
     mechanism = Gaussian(private.scale)
@@ -131,11 +133,13 @@ def train_privately(
     return {"steps": float(private.steps)}
 
 
-def examples_at_once(module: nn.Module, x: Tensor, count: int) -> int:
-    """How many examples' gradients of `count` parameters are made at once, by the memory of the device or container.
+def examples_at_once(module: nn.Module, x: Tensor, count: int, memory: int | None = None) -> int:
+    """How many examples' gradients of `count` parameters are made at once, by the memory of the device or container, or
+    by the task's.
 
     Args:
         x: one example's copies, (copies, *shape).
+        memory: bytes that the task may use beside a GPU; None: what there is.
     """
     outputs = 0
 
@@ -150,7 +154,10 @@ def examples_at_once(module: nn.Module, x: Tensor, count: int) -> int:
     for handle in handles:
         handle.remove()
     each = x.element_size() * (count + _KEPT * outputs)
-    return max(1, min(LARGEST_PART, memory_of(x.device) // _SHARE // each))
+    there = memory_of(x.device)
+    if memory is not None and x.device.type == CPU:
+        there = min(there, memory)
+    return max(1, min(LARGEST_PART, there // _SHARE // each))
 
 
 def check_independent(module: nn.Module) -> None:

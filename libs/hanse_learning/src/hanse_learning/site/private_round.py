@@ -31,7 +31,7 @@ def train_with(private: SitePrivacy | None, session: Session, *, source: NoiseSo
 
         metrics = train_privately(
             session.module, session.data, session.config, session.problem, private.dp_sgd(), session.on_progress,
-            round_number=session.round, source=source, ranks=session.ranks,
+            round_number=session.round, source=source, ranks=session.ranks, memory=session.memory,
         )  # fmt: skip
         return Trained(metrics=metrics, info={})
     return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(session.on_progress)))

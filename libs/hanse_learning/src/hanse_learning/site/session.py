@@ -36,6 +36,7 @@ class Session:
         on_progress: called with the fraction done and a short text.
         sums: over all participants, in the middle of training; None where there can be none.
         ranks: the processes of this site that train together; None: this one alone.
+        memory: bytes that the task may use; None: no limit is known.
     """
 
     module: nn.Module
@@ -52,6 +53,7 @@ class Session:
     on_progress: Callable[[float, str], None] = lambda _fraction, _text: None
     sums: Sums | None = None
     ranks: Ranks | None = None
+    memory: int | None = None
 
     def shared(self) -> dict[str, nn.Parameter]:
         """The parameters that travel and are trained."""

@@ -12,6 +12,7 @@ def in_words(policy: Policy) -> list[str]:
     masking, privacy, outputs, limits = policy.masking, policy.privacy, policy.outputs, policy.limits
     metrics = "all metrics" if outputs.metrics is None else f"the metrics {_named(outputs.metrics)}"
     memory = "" if limits.memory_mib is None else f" and {limits.memory_mib} MiB of memory"
+    together = "" if limits.processes == 1 else f"; {limits.processes} processes take a training's steps together"
     ceiling = "no ceiling of epsilon" if privacy.epsilon is None else f"at most epsilon {privacy.epsilon:g}"
     return [
         f"works for {'the project that it joined' if policy.projects is None else _named(policy.projects)}, "
@@ -24,7 +25,7 @@ def in_words(policy: Policy) -> list[str]:
         f"masked sums are of {masking.minimum} sites or more"
         + ("" if masking.compensator is None and masking.compensators is None else "; a compensator's key is pinned"),
         f"{'training needs noise' if privacy.required else 'training without noise is let'}; {ceiling}",
-        f"a task has {limits.seconds:g} s{memory}, a model {limits.model_mib} MiB",
+        f"a task has {limits.seconds:g} s{memory}, a model {limits.model_mib} MiB{together}",
     ]
 
 

@@ -107,6 +107,7 @@ class ProcessWorker:
             "trained": request.trained,
             "wanted": request.wanted,
             "processes": request.processes,
+            "memory_limit": request.memory_limit,
             # Participants that share a process take turns, so a sum among them would wait for ever.
             "exchange": request.exchange is not None and self._alone,
         }

@@ -88,6 +88,7 @@ class TrainingServer:
                 blank=self._blank,
                 divided=(lambda: _divided(body, device.name, self._send)) if divided else None,
                 ranks=self._ranks,
+                memory=body.get("memory_limit"),
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)

@@ -104,6 +104,7 @@ def _session(
         on_progress=work.on_progress,
         sums=work.sums,
         ranks=work.ranks,
+        memory=work.memory,
     )
 
 

@@ -30,6 +30,7 @@ class WorkContext:
             None: each task makes its own, as it must where several are at work at once.
         divided: does the training in several processes instead; None: this process does it.
         ranks: the processes that train together, of which this is one; None: this one alone.
+        memory: bytes that the task may use, of all its processes; None: as much as there is.
     """
 
     kind: TaskKind
@@ -51,6 +52,7 @@ class WorkContext:
     blank: Callable[[str, Problem], nn.Module] | None = None
     divided: Callable[[], WorkOutcome] | None = None
     ranks: Ranks | None = None
+    memory: int | None = None
 
     @property
     def speaks(self) -> bool:
