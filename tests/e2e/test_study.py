@@ -6,6 +6,7 @@ The same on the real data of HapMap, beside the pooled analysis, is in test_gwas
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
+from hanse.verification import verify_output
+from hanse_fabric.messages import StudyOutput
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
@@ -156,8 +159,9 @@ async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_late
     digests = {output.name: output.digest for output in await asyncio.to_thread(lambda: run.outputs)}
     await enrol(deployment.hub.url, await asyncio.to_thread(deployment.project.invite, "late"), tmp_path / "late")
 
-    def fetched(home: Path, folder: str) -> subprocess.CompletedProcess[str]:
+    def fetched(home: Path, folder: str, *more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hanse", "site", "results", run.id, folder, "--home", str(home), "--json"]
+        command += more
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     told = await asyncio.to_thread(fetched, deployment.home("east"), "home/trend")
@@ -165,6 +169,16 @@ async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_late
     assert body["digests"] == digests, told.stderr
     assert body["snps"] > 600
     assert {"results.tsv.gz", "report.html"} <= {path.name for path in (tmp_path / "home" / "trend").iterdir()}
+    assert body["pinned_now"], "the registry's key, at the first results"
+    record = StudyOutput.decode((tmp_path / "home" / "trend" / "results.safetensors.json").read_bytes())
+    key = base64.b64decode(body["signed_by"])
+    verify_output(tmp_path / "home" / "trend" / "results.safetensors", record, trusted_key=key)
+    assert record.cohorts == ("east", "north", "south")
+    again = json.loads((await asyncio.to_thread(fetched, deployment.home("east"), "again")).stdout)
+    assert (again["signed_by"], again["pinned_now"]) == (body["signed_by"], False)
+    other = base64.b64encode(bytes(31) + b"\x01").decode()
+    wrong = await asyncio.to_thread(fetched, deployment.home("north"), "wrong", "--trusted-key", other)
+    assert "recorded under another key than the trusted one" in wrong.stderr
     refused = await asyncio.to_thread(fetched, tmp_path / "late", "stolen")
     assert refused.returncode == 3, refused.stderr
     assert "late took no part in it" in refused.stderr

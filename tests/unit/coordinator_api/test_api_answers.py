@@ -15,6 +15,7 @@ from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site.joining import proved
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
@@ -112,7 +113,8 @@ async def _runs(walk: Walk) -> None:
     await walk("get_run", project="alpha", run=run)
     for name in ("pause_run", "resume_run", "cancel_run", "run_metrics"):
         await walk(name, project="alpha", run=run)
-    ref = ObjectRef(digest="0" * 64, size=3, key=f"models/alpha/{run}/outputs/results")
+    ref = ref_of_bytes(b"abc", key=f"models/alpha/{run}/outputs/results")
+    walk.api.hub.store.put(ref.key, b"abc")
     await walk.api.hub.buckets.runs.change(
         lambda record: record.model_copy(update={"outputs": {"results": ref.model_dump(mode="json")}}),
         project="alpha", run=run,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from hanse_fabric.messages import ObjectRef
+from hanse_fabric.identity.keys import VerifyKey
+from hanse_fabric.messages import ObjectRef, StudyOutput
+from hanse_fabric.tensors.refs import ref_of_bytes
 
 GENOTYPES = {"kind": "genotypes", "phenotypes": ["TRAIT"], "covariates": ["AGE"]}
 STUDY = {"workflow": "association_study", "study": {"test": "linear", "covariates": ["AGE"]}}
@@ -80,18 +83,29 @@ async def test_a_study_needs_a_project_of_genotypes(api: Any, operator: str) -> 
     assert "genotypes, or open" in await refused(api, operator, STUDY, "/v1/projects/other/check")
 
 
-async def test_an_output_is_downloaded_by_a_link_and_that_is_audited(api: Any, project: str) -> None:
+def rests(api: Any, run: str) -> ObjectRef:
+    """An output of three bytes in the hub's store."""
+    ref = ref_of_bytes(b"abc", key=f"models/gwas/{run}/outputs/results")
+    api.hub.store.put(ref.key, b"abc")
+    return ref
+
+
+@pytest.mark.usefixtures("registry")
+async def test_an_output_is_downloaded_by_a_link_signed_by_the_registry_and_that_is_audited(
+    api: Any, project: str
+) -> None:
     run = (await api.ok("POST", f"{BASE}/runs", project, {"job": STUDY}))["run"]
-    key = f"models/gwas/{run}/outputs/results"
-    body = ObjectRef(digest="a" * 64, size=3, key=key).model_dump(mode="json")
-    await api.hub.buckets.runs.change(
-        lambda record: record.model_copy(update={"outputs": {"results": body}}), project="gwas", run=run
-    )
+    ref = rests(api, run)
+    changed = {"outputs": {"results": ref.model_dump(mode="json")}, "cohorts": ("north", "south")}
+    await api.hub.buckets.runs.change(lambda record: record.model_copy(update=changed), project="gwas", run=run)
     found = await api.ok("GET", f"{BASE}/runs/{run}/outputs/results", project)
     assert found["url"]
-    assert found["output"] == {"name": "results", "digest": "a" * 64, "leaves": [], "size": 3}
+    assert found["output"] == {"name": "results", "digest": ref.digest, "leaves": list(ref.leaves), "size": 3}
+    signed = StudyOutput.decode(json.dumps(found["signed"]).encode())
+    assert (signed.run, signed.digest, signed.cohorts) == (run, ref.digest, ("north", "south"))
+    assert VerifyKey(signed.public_key).is_valid(signed.signature, signed.statement())
     audit = await api.ok("GET", f"{BASE}/audit", project)
-    assert audit["events"][-1]["action"] == "output.download"
+    assert [event["action"] for event in audit["events"][-2:]] == ["output.sign", "output.download"]
     assert (await api.ok("GET", f"{BASE}/runs/{run}", project))["outputs"] == ["results"]
 
 
@@ -103,22 +117,22 @@ async def test_an_output_that_is_not_there_is_not_found(api: Any, project: str) 
         assert response.status == 404
 
 
+@pytest.mark.usefixtures("registry")
 async def test_outputs_are_for_the_cohorts_of_the_study_and_no_other_site(api: Any, project: str) -> None:
     """What a study tells of its people is no matter of a site that was not in it. The control is a study of before."""
-    run = (await api.ok("POST", f"{BASE}/runs", project, {"job": STUDY}))["run"]
-    body = ObjectRef(digest="a" * 64, size=3, key=f"models/gwas/{run}/outputs/results").model_dump(mode="json")
 
-    async def recorded(cohorts: tuple[str, ...] | None) -> None:
-        changed = {"outputs": {"results": body}, "cohorts": cohorts}
+    async def recorded(cohorts: tuple[str, ...] | None) -> str:
+        run: str = (await api.ok("POST", f"{BASE}/runs", project, {"job": STUDY}))["run"]
+        changed = {"outputs": {"results": rests(api, run).model_dump(mode="json")}, "cohorts": cohorts}
         await api.hub.buckets.runs.change(lambda record: record.model_copy(update=changed), project="gwas", run=run)
+        return run
 
     keys = {name: await api.make_key("site", "gwas", participant=name) for name in ("north", "west")}
-    await recorded(("north", "south"))
+    run = await recorded(("north", "south"))
     for path in (f"{BASE}/runs/{run}/outputs", f"{BASE}/runs/{run}/outputs/results"):
         await api.ok("GET", path, keys["north"])
         await api.ok("GET", path, project)
         status, code, message = await api.refused("GET", path, keys["west"])
         assert (status, code) == (403, "forbidden")
         assert "west took no part in it" in message
-    await recorded(None)
-    await api.ok("GET", f"{BASE}/runs/{run}/outputs/results", keys["west"])
+    await api.ok("GET", f"{BASE}/runs/{await recorded(None)}/outputs/results", keys["west"])

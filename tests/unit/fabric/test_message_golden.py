@@ -65,6 +65,7 @@ from hanse_fabric.messages import (
     Stage,
     StateRecord,
     StudyJob,
+    StudyOutput,
     Tally,
     Task,
     TaskKind,
@@ -163,6 +164,10 @@ EXAMPLES: tuple[Message, ...] = (
     VERSION,
     RegistryRequest(action="promote", project="triage", version=2, stage=Stage.STAGING, actor="key:k", reason="ok"),
     RegistryReply(version=VERSION, url="https://store/x"),
+    StudyOutput(
+        project="triage", run="abcdefghijkl", name="results", digest="a" * 64, size=3, key="models/triage/x",
+        cohorts=("north", "south"), recorded_at=AT, public_key=b"AAAA", signature=b"AQID",
+    ),
     RunEvent(project="triage", run="abcdefghijkl", kind="round-finished", at=AT, round=1, data={"seconds": 0.5}),
     AuditEvent(
         project="triage", at=AT, actor="key:k", action="model.promote", subject="model:2", authority="owner",

@@ -65,22 +65,27 @@ def load_model(found: Download, *, digest: str, ca: Path | None, patience: float
 
 
 def save_output(found: OutputLink, path: Path, *, ca: Path | None, patience: float) -> Path:
-    """Download what a study has made, verify it, and only then store it.
+    """Download what a study has made, verify it, and only then store it, with its signed record beside it.
 
     Args:
-        found: a presigned link and the object's digest.
+        found: a presigned link, the object's digest, and its signed record, where the hub is not of before 0.2.0.
         ca, patience: as for `save_model`.
 
     Raises:
         HanseError: TAMPERED when it is not what the hub recorded; TOO_LARGE; UNAVAILABLE; NO_SPACE.
     """
+    from hanse.verification import verify_output
     from hanse_fabric.messages import ObjectRef
     from hanse_fabric.tensors.refs import verify_file
 
-    wanted = found.output
+    wanted, signed = found.output, None if found.signed is None else found.signed.record
     with _fetched(found.url, path, wanted.size, ca, patience) as unverified:
         verify_file(ObjectRef(digest=wanted.digest, size=wanted.size, leaves=wanted.leaves), unverified)
+        if signed is not None:
+            verify_output(unverified, signed, trusted_key=signed.public_key)
         unverified.replace(path)
+        if signed is not None:
+            record_path(path).write_bytes(signed.canonical())
     return path
 
 

@@ -1,4 +1,5 @@
-"""Verification of a model version without any server: that the registry recorded it, and that a file is it."""
+"""Verification without any server of a model version, or of what a study has made: that the registry signed it, and
+that a file is it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages.models import ModelVersion
+from hanse_fabric.messages.outputs import StudyOutput
 from hanse_fabric.tensors.digest import digest_file
 
 
@@ -16,7 +18,29 @@ def verify_record(record: ModelVersion, trusted_key: bytes) -> None:
     Raises:
         HanseError: TAMPERED when the record names another key, or the signature is not over this record.
     """
-    what = f"version {record.version} of {record.project}"
+    _verify_signature(record, trusted_key, f"version {record.version} of {record.project}")
+
+
+def verify_output(path: Path, record: StudyOutput, trusted_key: bytes) -> None:
+    """Check that the holder of `trusted_key` (32 raw bytes) signed what a study has made, and that the file is it.
+
+    Raises:
+        HanseError: TAMPERED naming what does not match; NOT_FOUND when there is no such file.
+    """
+    verify_output_record(record, trusted_key)
+    _verify_file(path, record)
+
+
+def verify_output_record(record: StudyOutput, trusted_key: bytes) -> None:
+    """Check that the holder of `trusted_key` (32 raw bytes) signed this.
+
+    Raises:
+        HanseError: TAMPERED when the record names another key, or the signature is not over this record.
+    """
+    _verify_signature(record, trusted_key, f"output {record.name} of run {record.run}")
+
+
+def _verify_signature(record: ModelVersion | StudyOutput, trusted_key: bytes, what: str) -> None:
     if record.public_key != trusted_key:
         raise HanseError(
             ErrorCode.TAMPERED,
@@ -33,6 +57,10 @@ def verify_model(path: Path, record: ModelVersion, trusted_key: bytes) -> None:
         HanseError: TAMPERED naming what does not match; NOT_FOUND when there is no such file.
     """
     verify_record(record, trusted_key)
+    _verify_file(path, record)
+
+
+def _verify_file(path: Path, record: ModelVersion | StudyOutput) -> None:
     try:
         size = path.stat().st_size
     except FileNotFoundError:

@@ -388,12 +388,14 @@ MODELS = Subject(
     _bucket("models", 192 * _MIB),
     _rights(coordinator={FOLLOW, LAST}, model_registry=_RECORD),
 )
+OUTPUTS = Subject("$KV.hanse_outputs.{project}.{run}.{output}", _bucket("outputs"), _rights(model_registry=_RECORD))
+"""What studies have made, as it was signed first: a second file under the same name is refused."""
 
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, SHARED_MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS,
     MASK_RECORDS, WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS,
-    OPENS, OPENED, WRITTEN, HANDED_IN, TELL, *DOORS.values(),
+    OUTPUTS, OPENS, OPENED, WRITTEN, HANDED_IN, TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

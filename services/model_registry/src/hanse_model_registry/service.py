@@ -61,6 +61,11 @@ class RegistryService:
             return RegistryReply(
                 version=await self._registry.rollback(project, actor=request.actor, reason=request.reason)
             )
+        if request.action == "sign":
+            if request.output is None:
+                raise invalid("output", None, "the output to sign")
+            _same(project, request.output.project)
+            return RegistryReply(output=await self._registry.outputs.sign(request.output, actor=request.actor))
         if request.version is None:
             raise invalid("version", None, f"the number of the version to {request.action}")
         if request.action == "link":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
+from hanse.cli.keys_given import key_of
 from hanse.cli.output import emit_json, emit_table
 from hanse.files import record_path
 from hanse.views import headline
@@ -78,7 +78,7 @@ def verify(path: Path, record: Record = None, trusted_key: TrustedKey = None, js
     from hanse.verification import verify_model
 
     statement = read_record(path, record)
-    verify_model(path, statement, trusted_key=_key_of(trusted_key) or statement.public_key)
+    verify_model(path, statement, trusted_key=key_of(trusted_key) or statement.public_key)
     if json:
         emit_json({"verified": True, "version": statement.version, "digest": statement.digest})
     else:
@@ -91,7 +91,7 @@ def export(path: Path, output: Path, record: Record = None, trusted_key: Trusted
     """Write a downloaded model as ONNX, which runs without Hanse and without torch; it is verified first."""
     from hanse.trained import load
 
-    model = load(path, record=record, trusted_key=_key_of(trusted_key))
+    model = load(path, record=record, trusted_key=key_of(trusted_key))
     print(f"{model.to_onnx(output)} gives what version {model.record.version} of {model.record.project} gives.")
 
 
@@ -108,7 +108,7 @@ def predict(
     from hanse.predictions import write_predictions
     from hanse.trained import load
 
-    rows = write_predictions(load(path, record=record, trusted_key=_key_of(trusted_key)), table, output, encoding)
+    rows = write_predictions(load(path, record=record, trusted_key=key_of(trusted_key)), table, output, encoding)
     print(f"{output}: {rows} rows of {table}, with the model's predictions.")
 
 
@@ -158,13 +158,6 @@ def rollback(project: str, reason: str = "", url: Url = None, api_key: ApiKey = 
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).rollback(reason=reason)
     print(f"Version {model.version} of {project} is in production again.")
-
-
-def _key_of(given: str | None) -> bytes | None:
-    try:
-        return None if given is None else base64.b64decode(given, validate=True)
-    except ValueError:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"--trusted-key: {given!r} is not base64") from None
 
 
 def best_of_runs(versions: Iterable[ModelView]) -> set[int]:

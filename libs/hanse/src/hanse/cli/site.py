@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hanse.cli.connection import Json
+from hanse.cli.keys_given import key_of
 from hanse.cli.output import emit_json
 from hanse.cli.programs import AS_GIVEN, run_program
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -114,12 +115,16 @@ def results(
     run: Annotated[str, typer.Argument(help="The study's run, as its owner says.")],
     out: Annotated[Path, typer.Argument(help="Folder for table and report; needs hanse-genomics.")],
     home: Annotated[Path, typer.Option(help="This site's folder.")] = Path("site"),
+    trusted_key: Annotated[
+        str | None,
+        typer.Option(help="The registry's public key (base64), to pin; default: the pinned one, or the first seen."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Fetch what a study has made that this site took part in."""
+    """Fetch what a study has made that this site took part in; the registry's signature is verified first."""
     from hanse.site_results import save_results_at_site
 
-    answer = save_results_at_site(home, run, out)
+    answer = save_results_at_site(home, run, out, trusted_key=key_of(trusted_key))
     if json:
         emit_json({**answer, "folder": str(out)})
         return
@@ -128,6 +133,8 @@ def results(
         print(f"  {out / name}")
     for name, digest in answer["digests"].items():
         print(f"  {name}: digest {digest}, the same at every cohort")
+    pinned = "pinned now: ask the hub's operator whether it is the registry's" if answer["pinned_now"] else "as pinned"
+    print(f"Signed by the key {answer['signed_by']}, {pinned}.")
 
 
 @app.command()

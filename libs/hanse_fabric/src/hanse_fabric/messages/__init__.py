@@ -22,6 +22,7 @@ from hanse_fabric.messages.masking import (
 )
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
+from hanse_fabric.messages.outputs import StudyOutput
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.preflight import FindingCode, SiteCheck, SiteFinding
 from hanse_fabric.messages.privacy import LedgerHead, LedgerRecord, PrivacyTerms
@@ -118,6 +119,7 @@ __all__ = [
     "Stage",
     "StateRecord",
     "StudyJob",
+    "StudyOutput",
     "Tally",
     "Task",
     "TaskKind",

@@ -10,6 +10,7 @@ from pydantic import Base64Bytes, Field
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.messages.outputs import StudyOutput
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.strict_json import LARGE
 
@@ -104,28 +105,32 @@ class ModelVersion(Message):
 
 
 class RegistryRequest(Message):
-    """Any other request to the registry: `promote`, `rollback`, `delete`, `link` (a presigned download).
+    """Any other request to the registry: `promote`, `rollback`, `delete`, `link` (a presigned download), `sign` (an
+    output of a study).
 
     `actor` is who asked, as the coordinator authenticated them; it goes into the audit.
     """
 
     schema_id: ClassVar[str] = "hanse.registry_request/1"
 
-    action: str = Field(pattern=r"^(promote|rollback|delete|link)$")
+    action: str = Field(pattern=r"^(promote|rollback|delete|link|sign)$")
     project: Slug
     version: int | None = Field(default=None, ge=1)
     stage: Stage | None = None
     actor: str
     reason: str = ""
+    output: StudyOutput | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
 
 
 class RegistryReply(Message):
-    """The registry's answer: a version (and a link where one was asked for), or the refusal's code and message."""
+    """The registry's answer: a version (and a link where one was asked for), a signed output, or the refusal's code and
+    message."""
 
     schema_id: ClassVar[str] = "hanse.registry_reply/1"
     limits = LARGE
 
     version: ModelVersion | None = None
+    output: StudyOutput | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     url: str = ""
     code: str = ""
     message: str = ""

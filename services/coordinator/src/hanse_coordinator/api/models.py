@@ -80,7 +80,16 @@ async def _ask(
         actor=request.caller.actor,
         reason=reason,
     )
-    subject = REGISTRY.of(project=request.project)
+    return await ask_registry(hub, question)
+
+
+async def ask_registry(hub: Hub, question: RegistryRequest) -> RegistryReply:
+    """The registry's answer.
+
+    Raises:
+        HanseError: what it refuses; TIMEOUT and UNAVAILABLE.
+    """
+    subject = REGISTRY.of(project=question.project)
     reply = RegistryReply.decode(await hub.bus.request(subject, question.encode(), timeout=_REGISTRY_TIMEOUT_S))
     if reply.code:
         raise HanseError(ErrorCode.of(reply.code), reply.message)

@@ -6,34 +6,53 @@ import asyncio
 from datetime import timedelta
 
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.models import ask_registry
 from hanse_coordinator.api.route import READ, Request, Route
+from hanse_coordinator.records import RunRecord
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages import ObjectRef, RegistryRequest, StudyOutput
 from hanse_schemas.http.keys import ApiRole
-from hanse_schemas.http.outputs import OutputLink, OutputList, OutputView
+from hanse_schemas.http.outputs import OutputLink, OutputList, OutputView, SignedOutput
 
 _DOWNLOAD_FOR = timedelta(hours=1)
 
 
 async def list_outputs(hub: Hub, request: Request) -> OutputList:
-    found = await _outputs(hub, request)
+    found = _refs(await _run(hub, request))
     return OutputList(outputs=tuple(_view(name, ref) for name, ref in sorted(found.items())))
 
 
 async def download_output(hub: Hub, request: Request) -> OutputLink:
     run, name = request.path["run"], request.path["output"]
-    ref = (await _outputs(hub, request)).get(name)
+    record = await _run(hub, request)
+    ref = _refs(record).get(name)
     if ref is None or ref.key is None:
         raise HanseError(
             ErrorCode.NOT_FOUND, f"output: run {run} has no output {name!r}",
             hint="outputs are there when a study has completed",
         )  # fmt: skip
+    signed = await _signed(hub, request, record, name, ref, ref.key)
     url = await asyncio.to_thread(hub.store.link_get, ref.key, _DOWNLOAD_FOR)
     await hub.audit(request.caller, request.project, "output.download", f"run:{run}", output=name, digest=ref.digest)
-    return OutputLink(url=url, expires_at=hub.clock.now() + _DOWNLOAD_FOR, output=_view(name, ref))
+    expires = hub.clock.now() + _DOWNLOAD_FOR
+    return OutputLink(url=url, expires_at=expires, output=_view(name, ref), signed=SignedOutput.of(signed))
 
 
-async def _outputs(hub: Hub, request: Request) -> dict[str, ObjectRef]:
+async def _signed(hub: Hub, request: Request, record: RunRecord, name: str, ref: ObjectRef, key: str) -> StudyOutput:
+    """The output as the registry has signed it; the first who fetches it has it signed."""
+    told = StudyOutput(
+        project=record.project, run=record.run, name=name, digest=ref.digest, size=ref.size, leaves=ref.leaves, key=key,
+        cohorts=record.cohorts,
+    )  # fmt: skip
+    question = RegistryRequest(action="sign", project=record.project, actor=request.caller.actor, output=told)
+    reply = await ask_registry(hub, question)
+    if reply.output is None:
+        raise HanseError(ErrorCode.INTERNAL, "the model registry answered without a signed output")
+    return reply.output
+
+
+async def _run(hub: Hub, request: Request) -> RunRecord:
+    """The run that is asked for, where the caller may read its outputs."""
     record = (await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value
     caller = request.caller
     if caller.role is ApiRole.SITE and record.cohorts is not None and caller.participant not in record.cohorts:
@@ -42,6 +61,10 @@ async def _outputs(hub: Hub, request: Request) -> dict[str, ObjectRef]:
             ErrorCode.FORBIDDEN, f"run {record.run}: {caller.participant} took no part in it, so its key does not show "
             "what it has made", hint="ask the project's owner",
         )  # fmt: skip
+    return record
+
+
+def _refs(record: RunRecord) -> dict[str, ObjectRef]:
     return {name: ObjectRef.model_validate(body) for name, body in record.outputs.items()}
 
 
