@@ -69,7 +69,8 @@ def read_tensors(path: Path) -> tuple[Layout, dict[str, np.ndarray]]:
         HanseError: NOT_FOUND, or INVALID_INPUT when it is not a tensor file of this layout.
     """
     layout, length = _read_layout(path)
-    mapped = np.memmap(path, dtype=np.uint8, mode="r")
+    # As a plain array: numpy calls Python for every slice of a memmap, and for all that is reckoned of it.
+    mapped = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
     return layout, _views(layout, mapped, length)
 
 

@@ -20,8 +20,8 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import MaskStream, Purpose
 from hanse_privacy.ring.words import DTYPES, WIDTHS, wire_bytes
 
-RANGE_BYTES = 2 << 20
-"""Summed at a time by a thread: it stays in a core's cache while every seed's mask is added."""
+RANGE_BYTES = 512 << 10
+"""Summed at a time by a thread: it stays in a core's cache, beside the keystream, while every seed's mask is added."""
 
 _Part = memoryview
 """Bytes of a range, as they stand in the file."""

@@ -17,6 +17,10 @@ from hanse_privacy.ring.words import DTYPES, SIGNED, signed
 Uniforms = Callable[[int], NDArray[np.float64]]
 """Makes so many numbers in [0, 1), multiples of 2^-53."""
 
+_LEADING = 1.5 * 2.0**52
+_LEADING_BITS = np.float64(_LEADING).view(np.int64)
+_NEAREST_BELOW = 2.0**51
+
 
 def encode(
     values: NDArray[Any],
@@ -26,6 +30,7 @@ def encode(
     stochastic: Uniforms | None = None,
     refuse: bool = False,
     wrap: bool = False,
+    room: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[Any], int]:
     """Ring elements of numbers: round(factor * clip(x, bound) * 2^fraction) modulo 2^bits.
 
@@ -36,6 +41,9 @@ def encode(
         refuse: refuse values beyond the bound instead of clipping them.
         wrap: take values beyond the bound as they are, modulo 2^bits, whatever `refuse` says: so the sum depends on the
             sum of the values alone, and nobody learns from a bound of their choice who is beyond it.
+        room: (at least as many as values are,): memory to work in, and where the elements of 48 and 64 bits may lie.
+            Whoever encodes many blocks gives the same again: memory that is taken anew costs more than what is
+            reckoned in it.
 
     Returns:
         elements of `words.DTYPES[ring.bits]`, and how many values were clipped.
@@ -49,7 +57,7 @@ def encode(
     if wrap:
         integers, clipped = _residues(values, ring), 0
     else:
-        integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse)
+        integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse, room=room)
     # Truncation to the lower bits is the residue modulo 2^bits.
     return integers.astype(SIGNED[ring.bits], copy=False).view(DTYPES[ring.bits]), clipped
 
@@ -78,7 +86,13 @@ def uniforms(seed: bytes | None = None) -> Uniforms:
 
 
 def to_integers(
-    values: NDArray[Any], ring: Ring, *, factor: float, stochastic: Uniforms | None, refuse: bool
+    values: NDArray[Any],
+    ring: Ring,
+    *,
+    factor: float,
+    stochastic: Uniforms | None,
+    refuse: bool,
+    room: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.int64], int]:
     """What `encode` makes, before it is reduced modulo 2^bits: |result| <= bound * 2^fraction + 1 up to factor 1."""
     if not 0 <= factor < np.inf:
@@ -96,7 +110,10 @@ def to_integers(
         clipped = int(np.count_nonzero(np.abs(values) > ring.bound))
         _check_range(clipped, max(-low, high), ring, refuse)
         np.clip(values, -ring.bound, ring.bound, out=values)
-    scaled = np.multiply(values, factor * 2.0**ring.fraction, dtype=np.float64)
+    scaled = np.empty(values.shape) if room is None else room[: values.size].reshape(values.shape)
+    np.multiply(values, factor * 2.0**ring.fraction, out=scaled, dtype=np.float64)
+    if stochastic is None and factor <= 1 and ring.bound * 2.0**ring.fraction < _NEAREST_BELOW:
+        return _nearest(scaled).reshape(shape), clipped
     if stochastic is None:
         np.rint(scaled, out=scaled)
     else:
@@ -106,6 +123,18 @@ def to_integers(
         scaled = whole
     integers = _modulo(scaled) if factor > 1 else scaled.astype(np.int64)
     return integers.reshape(shape), clipped
+
+
+def _nearest(scaled: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The nearest integers, of two the even one, of numbers below 2^51; in their place.
+
+    Added to 1.5 * 2^52, a number loses what is below one, by the very rounding of float64, and stands as an integer in
+    the lower bits of the sum.
+    """
+    scaled += _LEADING
+    integers = scaled.view(np.int64)
+    integers -= _LEADING_BITS
+    return integers
 
 
 def _residues(values: NDArray[Any], ring: Ring) -> NDArray[np.int64]:

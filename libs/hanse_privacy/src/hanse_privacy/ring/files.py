@@ -8,7 +8,7 @@ var + mean^2, whose weighted mean less the squared mean of means is the variance
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def write_masked(
             for elements in writer.blocks(plain[entry.name], arrays):
                 if mask is not None:
                     mask(elements, position, bits)
-                data = wire_bytes(elements, bits)
+                data = wire_bytes(elements, bits, writer.wire)
                 file.write(data)
                 digester.update(data)
                 position += data.nbytes
@@ -194,6 +194,8 @@ class _Writer:
     rotated: RotatedParameters | None = None
     clipped: int = 0
     parameters: int = 0
+    room: NDArray[np.float64] = field(default_factory=lambda: np.empty(BLOCK))
+    wire: NDArray[np.uint8] = field(default_factory=lambda: np.empty(BLOCK * 8, np.uint8))
 
     def blocks(self, entry: Entry, arrays: Mapping[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
         ring = ring_of(self.plan, entry)
@@ -205,7 +207,7 @@ class _Writer:
         refuse = self.plan.refuse_out_of_range
         try:
             elements, clipped = encode(
-                block, ring, factor=factor, stochastic=self.rounding, refuse=refuse, wrap=self.wrap
+                block, ring, factor=factor, stochastic=self.rounding, refuse=refuse, wrap=self.wrap, room=self.room
             )
         except HanseError as error:
             raise HanseError(error.code, f"entry {entry.name}: {error.message}", hint=error.hint) from None

@@ -32,18 +32,20 @@ def elements_in(buffer: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any
     return _overlapping(buffer, count)
 
 
-def wire_bytes(elements: NDArray[Any], bits: int) -> memoryview:
+def wire_bytes(elements: NDArray[Any], bits: int, room: NDArray[np.uint8] | None = None) -> memoryview:
     """What stands in a file; no copy but for 48 bits.
 
     Args:
         elements: contiguous, of `DTYPES[bits]`.
+        room: memory for what is copied, `ROOM` bytes more than that; None: new.
     """
     if bits != 48:
         return elements.data
-    made = np.empty(elements.size * WIDTHS[bits] + ROOM, np.uint8)
+    size = elements.size * WIDTHS[bits]
+    made = np.empty(size + ROOM, np.uint8) if room is None else room
     # numpy writes a row from its beginning: what a word writes beyond its six bytes, the next one writes over.
-    _overlapping(made, elements.size)[...] = elements
-    return made[: made.size - ROOM].data
+    _overlapping(made, elements.size)[...] = elements.reshape(-1)
+    return made[:size].data
 
 
 def signed(elements: NDArray[Any], bits: int) -> NDArray[Any]:
