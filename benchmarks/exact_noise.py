@@ -24,6 +24,7 @@ DISCRETE: dict[str, Draw] = {
     "discrete Laplace": lambda count, source: discrete_laplace(2**20 + 7, count, source),
     "a tenth of it": lambda count, source: polya_difference(2**20 + 7, 10, count, source),
     "a third of it": lambda count, source: polya_difference(2**20 + 7, 3, count, source),
+    "a half of it": lambda count, source: polya_difference(2**20 + 7, 2, count, source),
 }
 
 

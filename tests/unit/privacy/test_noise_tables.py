@@ -17,7 +17,7 @@ from hanse_privacy.noise.exact import DISTANCE, discrete_gaussian, discrete_lapl
 from hanse_privacy.noise.polya import keeps_exactly, polya_difference
 from hanse_privacy.noise.source import NoiseSource, Words
 from hanse_privacy.noise.tables import Table
-from hanse_privacy.noise.weights import UNIT_BITS
+from hanse_privacy.noise.weights import UNIT_BITS, compound_weights
 
 UNITS = 1 << 160
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
@@ -113,7 +113,24 @@ def test_the_stated_distance_has_room_for_what_is_left_out_of_tables() -> None:
     assert (digits + 1) * (reach + rounded + smooth) < DISTANCE
     # A share is made of points, of which there are at most this many in the mean.
     points = 2 * polya._points(2**50).mass / 2 / 2.0**UNIT_BITS
-    assert (points + 1) * (rounded + math.exp(-exact.REACH_LAPLACE)) < DISTANCE
+    assert (points + 3) * (rounded + math.exp(-exact.REACH_LAPLACE)) < DISTANCE
+
+
+def test_the_sum_of_a_shares_small_points_has_the_law_of_their_process() -> None:
+    # By its definition: numbers of points at 1, ..., 4, each Poisson, convolved in exact arithmetic.
+    with localcontext(prec=60):
+        law = [Decimal(1)] + [Decimal(0)] * 29
+        for k in range(1, 5):
+            mean = (-Decimal(k) / 5).exp() / (2 * k)
+            counts = [(-mean).exp() * mean**n / math.factorial(n) for n in range(30)]
+            law = [sum((counts[m] * law[n - k * m] for m in range(n // k + 1)), Decimal(0)) for n in range(30)]
+        first, *others = compound_weights(5, 2, 4, 30)
+        for made, expected in zip(others, law[1:], strict=True):
+            assert abs(Decimal(made) / first - expected / law[0]) < Decimal(2) ** -180
+    # Of shares of a half, which reach furthest: what lies beyond the table.
+    reach = polya._NEAR * polya._NEAR_REACH
+    weights = compound_weights(2**50, 2, polya._NEAR, reach + 4 * polya._NEAR)
+    assert sum(weights[reach:]) / sum(weights) < 2.0**-146
 
 
 @pytest.mark.parametrize("sigma", [2**12, 2**30])
@@ -163,5 +180,5 @@ GOLDEN = [
     [-533514404, -1108962746, 780096409, -1122001307],
     [-114403, 28237, -1719406, 8924],
     [-116991785867, 31917324598, -1803144262069, 9002912627],
-    [253342, 417376, -432164, 703788],
+    [-1457755, -9692, 182549, 2417478],
 ]

@@ -2,8 +2,9 @@
 
 A Polya variable (negative binomial, size r, probability 1 - e^(-1/scale)) is the sum of the points of a Poisson
 process with intensity r e^(-k/scale)/k at k = 1, 2, ...; the difference of two has twice the intensity, and random
-signs. Points are proposed evenly in cells, with the intensity that a cell has at its start, and kept with the ratio of
-the two. How many, and in which cells, is drawn from tables (`noise.tables`), so a share is as near to its law as those.
+signs. Most points are small: the sum of those up to 2^11 is drawn at once, from a table of its law. The others are
+proposed evenly in cells, with the intensity that a cell has at its start, and kept with the ratio of the two. How
+many, and in which cells, is drawn from tables, too (`noise.tables`), so a share is as near to its law as those.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise.exact import Integers, check_scale, discrete_laplace
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.tables import Table
-from hanse_privacy.noise.weights import REACH_LAPLACE, UNIT_BITS, exp_in_units, poisson_weights
+from hanse_privacy.noise.weights import REACH_LAPLACE, UNIT_BITS, compound_weights, exp_in_units, poisson_weights
 
-_BLOCK = 1 << 12
+_BLOCK = 1 << 13
+_NEAR = 1 << 11
+"""The largest point of those whose sum has a table."""
+_NEAR_REACH = 32
+"""How far that table reaches, in multiples of the largest point: beyond is less than 2^-146. By Chernoff's bound, for
+size r and any t, exp(-32 t + r (exp(t) - 1)); for r = 1/2 with t = log(64)."""
 _CELL_BITS = 9
 """Cells of an octave: 2^9, so that most of what is proposed is kept, and few points need an exponential."""
 _CERTAIN = 2.0**-40
@@ -31,7 +37,7 @@ _CERTAIN = 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """The process of a scale.
+    """The process of a scale, beyond `_near_end`.
 
     Attributes:
         cells: which cell a proposed point is in.
@@ -62,7 +68,7 @@ def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) ->
         raise HanseError(ErrorCode.INVALID_INPUT, f"parts of noise: {parts}, expected at least 1")
     if parts == 1:
         return discrete_laplace(scale, count, source)
-    process, counts = _points(scale), _counts(scale, parts)
+    process, counts, near = _points(scale), _counts(scale, parts), _near(scale, parts)
     out = np.zeros(count, dtype=np.int64)
     for start in range(0, count, _BLOCK):
         block = out[start : start + _BLOCK]
@@ -71,6 +77,8 @@ def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) ->
         np.negative(points, out=points, where=source.bits(points.size))
         sums = np.concatenate([[0], np.cumsum(points)])[ends]
         block[0], block[1:] = sums[0], np.diff(sums)
+        block += near.draw(block.size, source)
+        block -= near.draw(block.size, source)
     return out
 
 
@@ -107,9 +115,19 @@ def keeps_exactly(point: int, start: int, scale: int, digits: int, source: Noise
     return (digits << 128) + further < chance >> UNIT_BITS - 224
 
 
+def _near_end(scale: int) -> int:
+    return min(_NEAR, scale)
+
+
+@lru_cache(maxsize=8)
+def _near(scale: int, parts: int) -> Table:
+    """The sum of the points up to `_near_end` of a Polya variable of size 1/parts."""
+    return Table(compound_weights(scale, parts, _near_end(scale), _NEAR_REACH * _near_end(scale)))
+
+
 @lru_cache(maxsize=4)
 def _points(scale: int) -> _Points:
-    starts, widths, start = [], [], 1
+    starts, widths, start = [], [], _near_end(scale) + 1
     while start <= REACH_LAPLACE * scale:
         octave = min(start.bit_length(), scale.bit_length() + 2)
         starts.append(start)
