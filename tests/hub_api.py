@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from aiohttp import DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 
 from clocks import HandClock
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.people.records import PersonRecord, person_key
 from hanse_coordinator.quotas import Quotas
 from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
@@ -71,6 +73,13 @@ class Api:
         self.hub.keys.note(entry.value, entry.revision)
         return key.text
 
+    async def make_person(self, name: str, role: str = "owner", projects: tuple[str, ...] | None = None) -> None:
+        """Let a person in, who has no password yet: `Browser.enter` opens sessions without."""
+        record = PersonRecord.model_validate(
+            {"name": name, "role": role, "projects": projects, "created_at": self.clock.now(), "created_by": "test"}
+        )
+        await self.hub.people.create(person_key(name), record)
+
     async def call(
         self, method: str, path: str, key: str | None = None, body: Any = None, **more: Any
     ) -> tuple[int, Any]:
@@ -95,18 +104,19 @@ class Api:
 
 
 @asynccontextmanager
-async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Api]:
-    """A coordinator's API on a broker that others may share."""
+async def replica(broker: MemoryBroker, folder: Path, clock: HandClock, **told: Any) -> AsyncIterator[Api]:
+    """A coordinator's API on a broker that others may share; `told`: fields of `HubInfo`."""
     bus = MemoryBus(broker)
     info = HubInfo(
         name="test hub", instance="one", bus_url="nats://bus.example.org:4222",
-        region_urls={"eu": "tls://leaf.eu.example.org:4222"},
+        region_urls={"eu": "tls://leaf.eu.example.org:4222"}, **told,
     )  # fmt: skip
     hub = Hub.on(bus, DirectoryStore(folder), clock, credentials=FakeCredentials(), info=info, quotas=QUOTAS)
-    tasks = [asyncio.create_task(watch) for watch in (hub.keys.watch(), hub.presence.watch(), hub.compensators.watch())]
+    tasks = [asyncio.create_task(watch) for watch in hub.watches().values()]
     await hub.keys.ready.wait()
     try:
-        async with TestClient(TestServer(application(hub, ROUTES))) as client:
+        server = TestServer(application(hub, ROUTES))
+        async with TestClient(server, cookie_jar=DummyCookieJar()) as client:
             yield Api(hub, client, clock)
     finally:
         hub.stopping.set()

@@ -36,8 +36,10 @@ from hanse_schemas.http.invitations import Invite
 from hanse_schemas.http.joining import AskChallenge, Join, Renew
 from hanse_schemas.http.keys import CreateKey
 from hanse_schemas.http.models import Announced, Promote, Rollback
+from hanse_schemas.http.people import CreatePerson, Rights
 from hanse_schemas.http.projects import Absence, CreateProject
 from hanse_schemas.http.runs import Question, Submission
+from hanse_schemas.http.sessions import AskTotp, ChangePassword, ConfirmTotp, RemoveTotp, SignIn, Start
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
 from releases.recording import run_recording
@@ -72,9 +74,17 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
     Announced: {"digest": "a" * 64, "size": 5000, "step": {"upload": "u", "etags": ["e"], "digests": ["b" * 64]}},
     Promote: {"stage": "production", "reason": "better"},
     Rollback: {"reason": "worse"},
+    SignIn: {"name": "ada", "password": "seven grey herons", "code": "123456"},
+    Start: {"token": "start_0_0", "password": "seven grey herons"},
+    ChangePassword: {"password": "seven grey herons", "new_password": "nine brown otters", "code": "123456"},
+    AskTotp: {"password": "seven grey herons"},
+    ConfirmTotp: {"code": "123456"},
+    RemoveTotp: {"password": "seven grey herons", "code": "123456"},
+    CreatePerson: {"name": "ada", "display": "Ada", "role": "owner", "projects": ["alpha"]},
+    Rights: {"role": "owner", "projects": ["alpha"]},
     CreateKey: {"role": "owner", "project": "triage", "name": "Ada"},
 }  # fmt: skip
-_IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55}
+_IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55, "person": b"ada@example.org"}
 _DATA_BYTES = 32  # of the seed of `header`
 HOSTILE = (
     "NaN", "-Infinity", "1e999", "9" * 30, str(2**64), "-1", "0.5", "true", "null", '""', "[]", "{}", '"\\ud800"',

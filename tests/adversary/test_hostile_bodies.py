@@ -11,21 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2.profiles import CHEAPEST
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adversary.fuzz_targets import BODIES, HOSTILE
+from browsers import Browser
 from clocks import HandClock
 from hanse_coordinator.api import projects, server
 from hanse_coordinator.api.route import Route
 from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.people.passwords import Passwords
 from hanse_fabric.bus.memory import MemoryBroker
 from hub_api import SCHEMA, START, Api, Site, registry_on, replica
 
 WITHIN_S = 20.0
 LARGEST = 64 << 10
 TAKES_ONE = [route for route in ROUTES if route.body is not None]
-IN_PATH = {"project": "alpha", "participant": "north", "run": "a" * 12, "version": "1", "output": "results"}
+IN_PATH = {
+    "person": "ada",
+    "project": "alpha",
+    "participant": "north",
+    "run": "a" * 12,
+    "version": "1",
+    "output": "results",
+}
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 VALUES = st.recursive(
@@ -38,21 +48,23 @@ RAW = st.sampled_from(HOSTILE)
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
     broker, clock = MemoryBroker(), HandClock(START)
     async with replica(broker, tmp_path, clock) as hub, registry_on(broker, tmp_path, clock):
+        hub.hub.entrance.passwords = Passwords(CHEAPEST)
         yield hub
 
 
 class Door:
     """A route, and the honest body of somebody who may use it."""
 
-    def __init__(self, api: Api, route: Route, honest: dict[str, Any], key: str | None) -> None:
-        self.api, self.route, self.honest, self.key = api, route, honest, key
+    def __init__(self, api: Api, route: Route, honest: dict[str, Any], shown: dict[str, str]) -> None:
+        self.api, self.route, self.honest = api, route, honest
+        self.headers = {"Content-Type": "application/json", **shown}
         self.path = route.path.format_map(IN_PATH)
 
     async def post(self, body: bytes) -> int:
         """The status; the answer is small, and a refusal has its form."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        asked = self.api.client.request(self.route.method, self.path, data=body, headers=self.headers)
         async with asyncio.timeout(WITHIN_S):
-            async with self.api.client.request(self.route.method, self.path, data=body, headers=headers) as response:
+            async with asked as response:
                 answer = await response.read()
                 assert len(answer) <= LARGEST
                 if response.status >= 400:
@@ -65,10 +77,15 @@ async def opened(api: Api, route: Route) -> Door:
     key = await api.make_key("operator")
     await api.ok("POST", "/v1/projects", key, {"name": "alpha", "schema": SCHEMA})
     body = deepcopy(BODIES[route.body])  # type: ignore[index]
-    if "token" in body:
+    await api.make_person("ada")
+    if "bus_key" in body or body.keys() == {"token"}:
         invited = await api.ok("POST", "/v1/projects/alpha/invitations", key, {"participant": "north"})
         body = await Site().body(api, invited["token"]) if "bus_key" in body else {"token": invited["token"]}
-    return Door(api, route, body, key if route.roles else None)
+    if route.in_person:
+        browser = await Browser(api).enter("ada")
+        cookies = "; ".join(f"{name}={each.value}" for name, each in browser.cookies.items())
+        return Door(api, route, body, {"Cookie": cookies, "Hanse-CSRF": browser.csrf})
+    return Door(api, route, body, {"Authorization": f"Bearer {key}"} if route.roles else {})
 
 
 @st.composite

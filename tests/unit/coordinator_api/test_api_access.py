@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from browsers import Browser
 from hanse_coordinator.api.route import Route
 from hanse_coordinator.api.table import ROUTES
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -22,6 +23,7 @@ PATH = {
     "version": "1",
     "output": "results",
     "region": "hub",
+    "person": "ada",
     "leaf_key": KeyPair.create(KeyKind.USER).public,
 }
 STRANGERS = ("nobody", "not a key", "unknown key", "wrong secret", "revoked key", "join token")
@@ -40,8 +42,8 @@ def _path(route: Route) -> str:
 
 
 def _may(route: Route, role: ApiRole, project: str | None) -> bool:
-    if not route.roles:
-        return True
+    if not route.roles or route.in_person:
+        return not route.roles
     scoped_away = project is not None and (route.unscoped or ("{project}" in route.path and project != "alpha"))
     return role in route.roles and not scoped_away
 
@@ -88,10 +90,36 @@ async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(
             assert (status, code) == (403, "forbidden"), route.name
 
 
-def test_every_route_but_four_needs_a_key() -> None:
-    assert {route.path for route in ROUTES if not route.roles} == {
-        "/v1/hub", "/v1/join", "/v1/join/challenge", "/v1/renew",
+def test_every_route_but_a_few_needs_a_key_or_a_session() -> None:
+    assert {(route.method, route.path) for route in ROUTES if not route.roles} == {
+        ("GET", "/v1/hub"), ("POST", "/v1/join"), ("POST", "/v1/join/challenge"), ("POST", "/v1/renew"),
+        ("GET", "/v1/sign-in"), ("POST", "/v1/session"), ("POST", "/v1/session/start"),
     }  # fmt: skip
+
+
+PEOPLE: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "owner of all": ("owner", None), "owner of alpha": ("owner", ("alpha",)), "operator": ("operator", None),
+    "owner of beta and gamma": ("owner", ("beta", "gamma")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+async def test_a_session_opens_the_routes_of_the_persons_role_and_projects_and_no_others(
+    api: Any, owner: str, registry: Any, who: str
+) -> None:
+    role, projects = PEOPLE[who]
+    await api.make_person("somebody", role, projects)
+    for route in ROUTES:
+        browser = await Browser(api).enter("somebody")
+        status, answer = await browser.ask(route.method, _path(route))
+        scoped_away = projects is not None and (
+            route.unscoped or ("{project}" in route.path and "alpha" not in projects)
+        )
+        if not route.roles or (ApiRole(role) in route.roles and not scoped_away):
+            assert status != 401, (route.name, answer)
+            assert status != 403 or not route.roles, (route.name, answer)
+        else:
+            assert (status, answer["error"]["code"]) == (403, "forbidden"), route.name
 
 
 async def test_a_scoped_key_lists_its_own_project_alone(api: Any, owner: str) -> None:

@@ -6,11 +6,14 @@ import base64
 import json
 from typing import Any
 
+from argon2.profiles import CHEAPEST
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
+from browsers import Browser, code_at
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.people.passwords import Passwords
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
@@ -29,10 +32,15 @@ class Walk:
     def __init__(self, api: Any, key: str, served: dict[str, Any]) -> None:
         self.api, self.key, self.served = api, key, served
         self.walked: set[str] = set()
+        self.browser = Browser(api)
 
     async def __call__(self, name: str, body: Any = None, query: str = "", **path: Any) -> Any:
         route = next(route for route in ROUTES if route.name == name)
-        status, answer = await self.api.call(route.method, route.path.format(**path) + query, self.key, body)
+        where = route.path.format(**path) + query
+        if route.in_person or name in ("sign_in", "start"):
+            status, answer = await self.browser.ask(route.method, where, body)
+        else:
+            status, answer = await self.api.call(route.method, where, self.key, body)
         assert status == route.status, answer
         operation = self.served["paths"][route.path][route.method.lower()]
         schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
@@ -82,6 +90,7 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
     made = await walk("create_key", {"role": "owner", "project": "alpha", "name": "someone"})
     await walk("list_keys")
     await walk("revoke_key", key=made["id"])
+    await _people(walk, api)
     await walk("revoke_leaf_key", region="hub", leaf_key=KeyPair.create(KeyKind.USER).public)
     await walk("project_audit", project="alpha")
     await walk("hub_audit", query="?after=0&limit=5")
@@ -103,6 +112,26 @@ async def _members(walk: Walk, api: Any) -> None:
     await walk("list_participants", project="alpha")
     await walk("get_participant", project="alpha", participant="north")
     await walk("revoke_participant", project="alpha", participant="north")
+
+
+async def _people(walk: Walk, api: Any) -> None:
+    api.hub.entrance.passwords = Passwords(CHEAPEST)
+    await walk("sign_in_ways")
+    made = await walk("create_person", {"name": "ada@example.org", "display": "Ada", "role": "owner"})
+    await walk("start", {"token": made["token"], "password": "seven grey herons"})
+    await walk("sign_in", {"name": "ada@example.org", "password": "seven grey herons"})
+    await walk("change_password", {"password": "seven grey herons", "new_password": "nine brown otters"})
+    secret = (await walk("ask_totp", {"password": "nine brown otters"}))["secret"]
+    await walk("confirm_totp", {"code": code_at(secret, api.clock)})
+    api.clock.advance(30)
+    await walk("remove_totp", {"password": "nine brown otters", "code": code_at(secret, api.clock)})
+    await walk("get_session")
+    await walk("sign_out")
+    await walk("list_people")
+    await walk("get_person", person="ada@example.org")
+    await walk("set_rights", {"role": "owner", "projects": ["alpha"]}, person="ada@example.org")
+    await walk("reset_person", person="ada@example.org")
+    await walk("revoke_person", person="ada@example.org")
 
 
 async def _runs(walk: Walk) -> None:

@@ -22,6 +22,7 @@ class ErrorCode(Enum):
 
     INVALID_INPUT = _Kind(400, 2, "an input does not have the form that is expected")
     UNAUTHENTICATED = _Kind(401, 3, "no valid credential was given")
+    SECOND_FACTOR = _Kind(401, 3, "the password is right, and a one-time code is needed beside it")
     FORBIDDEN = _Kind(403, 3, "the credential does not permit this")
     NOT_FOUND = _Kind(404, 4, "no such thing")
     CONFLICT = _Kind(409, 5, "the thing changed meanwhile, or already exists")
@@ -42,6 +43,7 @@ class ErrorCode(Enum):
     NO_DEVICE = _Kind(409, 16, "the site has no device that the job asks for")
     STEP_CHANGED = _Kind(409, 17, "a workflow asked for something else under a step's key")
     QUOTA = _Kind(403, 18, "the project has used up what the hub's operator allows it")
+    TOO_MANY = _Kind(429, 10, "too many attempts in a short time")
     INTERNAL = _Kind(500, 1, "a defect in Hanse")
 
     @property

@@ -113,8 +113,8 @@ SMALLEST_STORE = 8 << 30
 """Bytes that the bus's servers must have for JetStream at least: all streams are reserved their room there."""
 
 
-def _bucket(name: str, room: int = 64 * _MIB) -> Stream:
-    return Stream(name=f"KV_hanse_{name}", last_only=True, max_bytes=room)
+def _bucket(name: str, room: int = 64 * _MIB, *, max_age_s: int = 0) -> Stream:
+    return Stream(name=f"KV_hanse_{name}", last_only=True, max_bytes=room, max_age_s=max_age_s)
 
 
 C, A, R, P = Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.PARTICIPANT
@@ -368,6 +368,17 @@ LEDGERS = Subject(
 )
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
+PEOPLE = Subject("$KV.hanse_people.{person}", _bucket("people"), _rights(coordinator=_RECORD))
+"""Who may sign in, by what their names are derived to."""
+
+SESSION_DAYS = 8
+SESSIONS = Subject(
+    "$KV.hanse_sessions.{login}",
+    _bucket("sessions", 32 * _MIB, max_age_s=SESSION_DAYS * _DAY),
+    _rights(coordinator=_RECORD),
+)
+"""Open sessions of people, as hashes. None lasts for as long as the bus keeps them."""
+
 USAGE = Subject("$KV.hanse_usage.{project}.{instance}", _bucket("usage"), _rights(coordinator=_RECORD))
 """What each project has taken of what the operator allows it, as each coordinator has counted it."""
 
@@ -395,7 +406,7 @@ SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, SHARED_MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS,
     MASK_RECORDS, WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS,
-    OUTPUTS, OPENS, OPENED, WRITTEN, HANDED_IN, TELL, *DOORS.values(),
+    OUTPUTS, PEOPLE, SESSIONS, OPENS, OPENED, WRITTEN, HANDED_IN, TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -17,6 +17,7 @@ from hanse_coordinator.auth import register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
 from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.people.sessions import SessionTerms
 from hanse_coordinator.quotas import Quotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
@@ -56,9 +57,8 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     if isinstance(hub.credentials, BusCredentials):
         service.spawn(hub.credentials.keep_settled(), "revocations")
         service.spawn(hub.credentials.keep_few_connections(), "connections")
-    service.spawn(hub.keys.watch(), "keys")
-    service.spawn(hub.presence.watch(), "presence")
-    service.spawn(hub.compensators.watch(), "compensators")
+    for name, watch in hub.watches().items():
+        service.spawn(watch, name)
     running = service.spawn(supervisor.run(), "supervisor")
     service.spawn(links.run(), "links")
     doors = SiteDoors(bus, links=links, credentials=hub.credentials, instance=settings.instance)
@@ -137,6 +137,9 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         invitation_ttl=settings.invitation_ttl,
         proxies=networks_of(settings.trusted_proxies),
         region_urls=region_urls_of(settings.bus_region_urls),
+        sessions=SessionTerms(settings.session_idle, settings.session_lifetime),
+        console_url=settings.console_url.rstrip("/"),
+        local_people=settings.local_people,
     )
 
 

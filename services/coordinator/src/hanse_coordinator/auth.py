@@ -30,43 +30,67 @@ _HINT = "give a valid API key: `Authorization: Bearer hanse_...`"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `project` None: every project. Public routes have no key: `key` is empty and `role` None."""
+    """Who asks: an API key, or a person in a session. Public routes need neither, and have no `role`.
+
+    Attributes:
+        projects: None: every project.
+        display: how the person is called.
+        read_only: the key is for reading alone.
+    """
 
     key: str = ""
     role: ApiRole | None = None
-    project: str | None = None
+    projects: tuple[str, ...] | None = None
     participant: str | None = None
+    person: str = ""
+    display: str = ""
+    session: str = ""
+    read_only: bool = False
 
     @property
     def actor(self) -> str:
+        if self.person:
+            return f"person:{self.person}"
         return f"key:{self.key}" if self.key else "nobody"
 
     @property
     def authority(self) -> str:
-        return f"{self.role.value if self.role else 'no'} key for {self.project or 'all projects'}"
+        role = self.role.value if self.role else "no"
+        what = f"{role} ({self.display or self.person})" if self.person else f"{role} key"
+        return f"{what} for {self.scope}"
+
+    @property
+    def scope(self) -> str:
+        return "all projects" if self.projects is None else ", ".join(self.projects)
 
     def sees(self, project: str) -> bool:
-        return self.project is None or self.project == project
+        return self.projects is None or project in self.projects
 
 
 class FailureLimiter:
-    """Counts failed attempts by address in windows of a minute, for at most `addresses` of them (the oldest go)."""
+    """Counts failed attempts by address in windows of `window_s`, for at most `addresses` of them (the oldest go)."""
 
-    def __init__(self, clock: Clock, *, allowed: int = 30, addresses: int = 4096) -> None:
-        self._clock, self._allowed, self._addresses = clock, allowed, addresses
+    def __init__(self, clock: Clock, *, allowed: int = 30, addresses: int = 4096, window_s: float = 60) -> None:
+        self._clock, self._allowed, self._addresses, self._window_s = clock, allowed, addresses, window_s
         self._failures: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._looking = 0
 
     def exhausted(self, address: str) -> bool:
-        minute, count = self._failures.get(address, (0, 0))
-        return minute == self._minute() and count >= self._allowed
+        window, count = self._failures.get(address, (0, 0))
+        return window == self._window() and count >= self._allowed
 
     def failed(self, address: str) -> None:
-        minute, count = self._failures.pop(address, (0, 0))
-        now = self._minute()
-        self._failures[address] = (now, count + 1 if minute == now else 1)
+        window, count = self._failures.pop(address, (0, 0))
+        now = self._window()
+        self._failures[address] = (now, count + 1 if window == now else 1)
         while len(self._failures) > self._addresses:
             self._failures.popitem(last=False)
+
+    def forgive(self, address: str) -> None:
+        """Take one failure back."""
+        window, count = self._failures.get(address, (0, 0))
+        if count:
+            self._failures[address] = (window, count - 1)
 
     @contextmanager
     def looking_up(self, address: str, what: str) -> Iterator[None]:
@@ -89,8 +113,8 @@ class FailureLimiter:
         finally:
             self._looking -= failing
 
-    def _minute(self) -> int:
-        return int(self._clock.now().timestamp() // 60)
+    def _window(self) -> int:
+        return int(self._clock.now().timestamp() // self._window_s)
 
 
 class KeyRing:
@@ -142,7 +166,8 @@ class KeyRing:
             if error.code is ErrorCode.UNAUTHENTICATED:
                 self.limiter.failed(address)
             raise
-        return Caller(record.id, record.role, record.project, record.participant)
+        projects = None if record.project is None else (record.project,)
+        return Caller(record.id, record.role, projects, record.participant)
 
     async def _find(self, key: str, address: str) -> ApiKeyRecord | None:
         held = self._records.get(key)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from hanse_coordinator.people.records import PersonRecord, SessionRecord
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
@@ -15,7 +16,7 @@ from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
 from hanse_fabric.strict_json import LARGE
-from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS, USAGE
+from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PEOPLE, PROJECTS, RUNS, SESSIONS, USAGE
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.runs import RunState, Wanted
 from hanse_schemas.job import Job
@@ -125,6 +126,8 @@ class Buckets:
     runs: Bucket[RunRecord]
     models: Bucket[ModelVersion]
     usage: Bucket[UsageRecord]
+    people: Bucket[PersonRecord]
+    sessions: Bucket[SessionRecord]
 
     @classmethod
     def on(cls, bus: Bus) -> Buckets:
@@ -137,4 +140,6 @@ class Buckets:
             runs=Bucket(bus, RUNS, RunRecord),
             models=Bucket(bus, MODELS, ModelVersion),
             usage=Bucket(bus, USAGE, UsageRecord),
+            people=Bucket(bus, PEOPLE, PersonRecord),
+            sessions=Bucket(bus, SESSIONS, SessionRecord),
         )

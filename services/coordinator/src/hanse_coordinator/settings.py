@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -78,6 +79,19 @@ class CoordinatorSettings(ServiceSettings):
         default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"
     )
 
+    console_url: str = Field(
+        default="",
+        description="address at which browsers reach the console, such as https://hanse.example.org; it stands in "
+        "one-time links, and providers of identities send people back there; empty: not known",
+    )
+    local_people: bool = Field(default=True, description="whether people sign in by passwords that this hub knows")
+    session_idle: float = Field(
+        default=1800.0, ge=60, le=86_400, description="seconds without a request after which a person's session ends"
+    )
+    session_lifetime: float = Field(
+        default=43_200.0, ge=300, le=7 * 86_400, description="seconds after which a person's session ends in any case"
+    )
+
     quota_storage: int = Field(
         default=1 << 40, ge=0, description="bytes in the object store that a project may have; 0: any number, as below"
     )
@@ -91,6 +105,14 @@ class CoordinatorSettings(ServiceSettings):
     @classmethod
     def _networks(cls, value: str) -> str:
         networks_of(value)
+        return value
+
+    @field_validator("console_url")
+    @classmethod
+    def _address_of_console(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
+            raise ValueError("it is not an address such as https://hanse.example.org")
         return value
 
     @field_validator("bus_public_url")

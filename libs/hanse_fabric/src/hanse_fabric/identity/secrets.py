@@ -1,4 +1,4 @@
-"""API keys and join tokens: `hanse_<id>_<secret>` and `join_<id>_<secret>`.
+"""API keys, join tokens, one-time links and sessions of people: `hanse_<id>_<secret>`, `join_<id>_<secret>` and so on.
 
 The id (12 characters) finds the record; the record holds the SHA-256 of the secret alone. The secret has 256 bits, so
 a plain hash is enough: there is nothing to guess.
@@ -22,10 +22,14 @@ class Kind(StrEnum):
 
     API_KEY = "hanse"
     JOIN_TOKEN = "join"  # noqa: S105 - a word, not a secret
+    START = "start"
+    SESSION = "session"
 
 
-_FORM = re.compile(r"(hanse|join)_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
-_CALLED = {Kind.API_KEY: "API key", Kind.JOIN_TOKEN: "join token"}
+_FORM = re.compile(rf"({'|'.join(Kind)})_([a-z0-9]{{12}})_([A-Za-z0-9_-]{{43}})")
+_CALLED = {
+    Kind.API_KEY: "API key", Kind.JOIN_TOKEN: "join token", Kind.START: "one-time link", Kind.SESSION: "session",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,9 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def make(kind: Kind) -> Credential:
-    """A fresh credential from the system's randomness."""
-    return Credential(kind, new_run_id(), secrets.token_urlsafe(32))
+def make(kind: Kind, id_: str | None = None) -> Credential:
+    """A fresh credential from the system's randomness; `id_`: of the record that it belongs to, None for a new one."""
+    return Credential(kind, id_ or new_run_id(), secrets.token_urlsafe(32))
 
 
 def make_api_key() -> Credential:

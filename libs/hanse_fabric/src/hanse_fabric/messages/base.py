@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
@@ -118,9 +118,10 @@ def explain(error: ValidationError, form: object = None) -> str:
     """A validation error in one line: each field, what was given, what was expected.
 
     Args:
-        form: the model that was expected: of a key that it has not, the nearest that it has is told.
+        form: the model that was expected: of a key that it has not, the nearest that it has is told. Of what was given
+            for one that holds secrets nothing is told.
     """
-    parts = []
+    parts, hides = [], _holds_secrets(form)
     for item in error.errors(include_url=False, include_context=False)[:5]:
         field = ".".join(str(part) for part in item["loc"]) or "message"
         shown = repr(item.get("input"))
@@ -129,8 +130,13 @@ def explain(error: ValidationError, form: object = None) -> str:
         if item["type"] == "extra_forbidden":
             meant = nearest_key(form, item["loc"])
             expected += f", did you mean {meant}?" if meant else ""
-        parts.append(f"{field}: {expected} (given {shown})")
+        parts.append(f"{field}: {expected}" if hides else f"{field}: {expected} (given {shown})")
     return "; ".join(parts)
+
+
+def _holds_secrets(form: object) -> bool:
+    fields = getattr(form, "model_fields", {}).values()
+    return any(SecretStr in (field.annotation, *get_args(field.annotation)) for field in fields)
 
 
 def _holds(body: object, field: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,10 @@ from hanse_coordinator.api.door import Networks
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
+from hanse_coordinator.people.entrance import Entrance
+from hanse_coordinator.people.held import Held
+from hanse_coordinator.people.records import PersonRecord
+from hanse_coordinator.people.sessions import Sessions, SessionTerms
 from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_fabric.bus.port import Bus
@@ -28,7 +32,8 @@ HUB_AUDIT = "hub"
 class HubInfo:
     """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones (`http_ca`: of
     the API itself); `proxies` are those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region
-    reach the bus, where it is not at `bus_url`."""
+    reach the bus, where it is not at `bus_url`. `console_url`: where browsers reach the console; empty: not known.
+    `local_people`: whether people sign in by passwords of this hub."""
 
     name: str
     instance: str
@@ -39,6 +44,9 @@ class HubInfo:
     invitation_ttl: float = 7 * 86_400.0
     proxies: Networks = ()
     region_urls: Mapping[str, str] = field(default_factory=dict)
+    sessions: SessionTerms = field(default_factory=SessionTerms)
+    console_url: str = ""
+    local_people: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,9 @@ class Hub:
     store: ObjectStore
     buckets: Buckets
     keys: KeyRing
+    people: Held[PersonRecord]
+    entrance: Entrance
+    sessions: Sessions
     presence: PresenceBoard
     compensators: CompensatorBoard
     credentials: Credentials
@@ -72,11 +83,16 @@ class Hub:
     ) -> Hub:
         """A hub on this bus and store; its boards and keys are current while their `watch` runs."""
         buckets = Buckets.on(bus)
+        keys = KeyRing(buckets.keys, clock)
+        people = Held(buckets.people, "person")
         return cls(
             bus=bus,
             store=store,
             buckets=buckets,
-            keys=KeyRing(buckets.keys, clock),
+            keys=keys,
+            people=people,
+            entrance=Entrance(people, clock),
+            sessions=Sessions(buckets.sessions, people, clock, info.sessions, keys.limiter),
             presence=PresenceBoard(bus, clock),
             compensators=CompensatorBoard(bus),
             credentials=credentials,
@@ -86,6 +102,13 @@ class Hub:
             quotas=ProjectQuotas(quotas, buckets, store, clock, info.instance),
             stopping=stopping or asyncio.Event(),
         )
+
+    def watches(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What keeps boards, keys, people and sessions current, each until it is cancelled."""
+        return {
+            "keys": self.keys.watch(), "people": self.people.watch(), "sessions": self.sessions.held.watch(),
+            "presence": self.presence.watch(), "compensators": self.compensators.watch(),
+        }  # fmt: skip
 
     async def project(self, name: str) -> ProjectRecord:
         """The project; NOT_FOUND if there is none."""

@@ -10,9 +10,13 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from hanse_coordinator.api.route import PATH_TYPES, Route
+from hanse_coordinator.people.cookies import SAFE, SESSION
 from hanse_fabric import __version__
 from hanse_schemas.http.errors import ErrorAnswer
+from hanse_schemas.http.keys import ApiRole
+from hanse_schemas.http.sessions import CSRF_HEADER
 
+_SESSION = f"On loopback, without TLS, it is called {SESSION}."
 _REF = "#/components/schemas/{model}"
 
 
@@ -33,7 +37,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": definitions.get("$defs", {}),
-            "securitySchemes": {"api_key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "api_key": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": f"__Host-{SESSION}", "description": _SESSION},
+                "csrf": {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
+            },
         },
     }
 
@@ -57,7 +65,7 @@ def _operation(route: Route, schemas: Any) -> dict[str, Any]:
         "summary": route.summary,
         "description": _who(route),
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
-        "security": [{"api_key": []}] if route.roles else [],
+        "security": _security(route),
         "responses": {
             str(route.status): _answer(route, schemas),
             "default": {
@@ -71,11 +79,21 @@ def _operation(route: Route, schemas: Any) -> dict[str, Any]:
     return operation
 
 
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    if not route.roles:
+        return []
+    session: dict[str, list[str]] = {"session": []} if route.method in SAFE else {"session": [], "csrf": []}
+    by_person = route.roles & {ApiRole.OWNER, ApiRole.OPERATOR}
+    key: dict[str, list[str]] = {"api_key": []}
+    return [each for each, fits in ((key, not route.in_person), (session, by_person)) if fits]
+
+
 def _who(route: Route) -> str:
     if not route.roles:
         return "Needs no API key."
     roles = ", ".join(sorted(role.value for role in route.roles))
-    return f"Needs an API key of role: {roles}{'; not one of a single project' if route.unscoped else ''}."
+    what = "a session of a person" if route.in_person else "an API key, or a session of a person,"
+    return f"Needs {what} of role: {roles}{'; not one of a single project' if route.unscoped else ''}."
 
 
 def _answer(route: Route, schemas: Any) -> dict[str, Any]:

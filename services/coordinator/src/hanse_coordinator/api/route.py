@@ -16,6 +16,7 @@ from hanse_coordinator.auth import Caller
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import RunId, Slug
 from hanse_schemas.http.keys import ApiRole
+from hanse_schemas.http.sessions import PersonName
 
 Roles = frozenset[ApiRole]
 PUBLIC: Roles = frozenset()
@@ -33,6 +34,7 @@ PATH_TYPES: dict[str, TypeAdapter[Any]] = {
     "key": TypeAdapter(RunId),
     "output": TypeAdapter(Slug),
     "region": TypeAdapter(Slug),
+    "person": TypeAdapter(PersonName),
     "leaf_key": TypeAdapter(Annotated[str, Field(pattern=r"^U[A-Z2-7]{55}$")]),
     "version": TypeAdapter(Wanted),
 }
@@ -65,6 +67,13 @@ def view(kind: type[V], record: BaseModel, **own: Any) -> V:
     return kind(**{name: getattr(record, name) for name in kind.model_fields if name not in own}, **own)
 
 
+def answer_json(answer: BaseModel, status: int) -> web.Response:
+    """An answer as it is sent."""
+    return web.Response(
+        body=answer.model_dump_json(by_alias=True).encode(), status=status, content_type="application/json"
+    )
+
+
 Handler = Callable[[Hub, Request], Awaitable[BaseModel | web.StreamResponse]]
 
 
@@ -75,7 +84,8 @@ class Route:
     Attributes:
         roles: keys of these roles may use it, and only for their own project; PUBLIC: anybody.
         answer: model of the JSON answer; None for a stream of events.
-        unscoped: only keys for all projects may use it.
+        unscoped: only who may see all projects may use it.
+        in_person: it is for people in a session, and for no key.
     """
 
     method: str
@@ -88,6 +98,7 @@ class Route:
     query: type[BaseModel] = Nothing
     status: int = 200
     unscoped: bool = False
+    in_person: bool = False
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits, address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import document
-from hanse_coordinator.api.route import PATH_TYPES, Request, Route
+from hanse_coordinator.api.route import PATH_TYPES, Request, Route, answer_json
 from hanse_coordinator.auth import Caller
 from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.clock import Clock
@@ -59,42 +59,58 @@ def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
         caller = await _caller(hub, route, http)
         path = {name: _path_value(name, text) for name, text in http.match_info.items()}
         query = _validated(route.query, _query(http), "query")
-        request = Request(caller, path, _body(route, await bodies.read(http, caller.key)), query, http)
+        request = Request(caller, path, _body(route, await bodies.read(http, caller.person or caller.key)), query, http)
         answer = await route.handler(hub, request)
         if isinstance(answer, web.StreamResponse):
             return answer
-        return _json(answer, route.status)
+        return answer_json(answer, route.status)
 
     return traced
 
 
 async def _caller(hub: Hub, route: Route, http: web.Request) -> Caller:
-    """Who asks, if the route may be used with their key."""
+    """Who asks, if they may use the route: by an API key, or by a session's cookie where no key is given."""
     if not route.roles:
         return Caller()
-    caller = await hub.keys.identify(http.headers.get("Authorization"), address_of(http, hub.info.proxies))
-    if caller.role not in route.roles:
-        needed = " or ".join(sorted(role.value for role in route.roles))
-        raise HanseError(
-            ErrorCode.FORBIDDEN,
-            f"{route.method} {route.path} needs an API key of role {needed}; this one's is "
-            f"{caller.role.value if caller.role else 'none'}",
-            hint="ask the operator for such a key",
-        )
-    if route.unscoped and caller.project is not None:
-        raise HanseError(
-            ErrorCode.FORBIDDEN,
-            f"{route.method} {route.path} needs a key for all projects; this one is for {caller.project!r} alone",
-            hint="ask the operator",
-        )
+    address, header = address_of(http, hub.info.proxies), http.headers.get("Authorization")
+    session = None if header is not None else await hub.sessions.identify(http, address)
+    caller = await hub.keys.identify(header, address) if session is None else session[0]
+    _check_rights(route, caller)
     project = http.match_info.get("project")
     if project is not None and not caller.sees(project):
         raise HanseError(
             ErrorCode.FORBIDDEN,
-            f"project: this API key is for {caller.project!r}, not for {project!r}",
-            hint="use the key of that project",
+            f"project: {_called(caller)} is for {caller.scope!r}, not for {project!r}",
+            hint="ask the operator" if caller.person else "use the key of that project",
         )
     return caller
+
+
+def _check_rights(route: Route, caller: Caller) -> None:
+    """FORBIDDEN where a route is not for such as ask."""
+    what = f"{route.method} {route.path}"
+    if caller.role not in route.roles:
+        needed = " or ".join(sorted(role.value for role in route.roles))
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"{what} needs an API key of role {needed}; this one's is {caller.role.value if caller.role else 'none'}"
+            if not caller.person
+            else f"{what} needs the role {needed}; {caller.person}'s is {caller.role.value if caller.role else 'none'}",
+            hint="ask the operator for such a key" if not caller.person else "ask the operator",
+        )
+    if route.in_person and not caller.person:
+        raise HanseError(ErrorCode.FORBIDDEN, f"{what} is for people who are signed in; this is a key", hint="sign in")
+    if route.unscoped and caller.projects is not None:
+        whose = f"{caller.person} sees" if caller.person else "this one is for"
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"{what} needs a {'person' if caller.person else 'key'} for all projects; {whose} {caller.scope!r} alone",
+            hint="ask the operator",
+        )
+
+
+def _called(caller: Caller) -> str:
+    return f"what {caller.person} may" if caller.person else "this API key"
 
 
 def _path_value(name: str, text: str) -> Any:
@@ -132,12 +148,6 @@ def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
         ) from None
 
 
-def _json(answer: BaseModel, status: int) -> web.Response:
-    return web.Response(
-        body=answer.model_dump_json(by_alias=True).encode(), status=status, content_type="application/json"
-    )
-
-
 @web.middleware
 async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamResponse:
     """Every refusal in one form. Defects are logged, and told as such without their details."""
@@ -172,7 +182,7 @@ async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamR
 def _refusal(error: HanseError) -> web.Response:
     count_refusal("request", error.code.code)
     answer = ErrorAnswer(error=ErrorBody(code=error.code.code, message=error.message, hint=error.hint))
-    response = _json(answer, error.http_status)
+    response = answer_json(answer, error.http_status)
     if error.code is ErrorCode.UNAUTHENTICATED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

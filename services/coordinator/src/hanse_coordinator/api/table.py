@@ -12,16 +12,18 @@ from hanse_coordinator.api import (
     models,
     outputs,
     participants,
+    people,
     projects,
     proof,
     runs,
+    sessions,
     status,
     unreadable,
 )
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
-    status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
-    leaves, unreadable,
+    status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys, people,
+    sessions, leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)
