@@ -244,10 +244,14 @@ class League:
         return await self.until(lambda record: record.state in ENDED, run)
 
     async def until(self, condition: Callable[[RunRecord], bool], run: str = RUN) -> RunRecord:
+        """The run's record as soon as it is so. Records are written every 0.2 s at most: a round may be in none, so ask
+        for `>=`. Of a run that has ended otherwise nothing is awaited (a virtual week takes minutes)."""
         async with self.clock.timeout(7 * 86_400), self.buckets.runs.watch(project=PROJECT, run=run) as changes:
             async for change in changes:
-                if change is not None and change.value is not None and condition(change.value):
-                    return change.value
+                record = None if change is None else change.value
+                if record is not None and condition(record):
+                    return record
+                assert record is None or record.state not in ENDED, f"it has ended otherwise: {record}"
         raise AssertionError("a watch does not end")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from clocks import in_virtual_time
+from hanse_coordinator.runs.journal import JournalEntry
+from hanse_fabric.subjects import JOURNAL
 from hanse_fabric.virtual_time import VirtualClock
 from simulation.league import League
 from simulation.played import play
@@ -49,13 +51,25 @@ def test_without_the_key_only_the_last_model_is_there(tmp_path: Path) -> None:
     assert played.record.best_version is None
 
 
+@pytest.mark.parametrize("dies_at", [0, 2, 5], ids=lambda at: f"dies_at_{at}" if at else "nobody_dies")
 @in_virtual_time
-async def test_a_run_that_is_cancelled_keeps_the_best_that_it_has_come_to(clock: VirtualClock, tmp_path: Path) -> None:
-    async with hub_of(clock, tmp_path, *"abcd") as made:
+async def test_a_run_that_is_cancelled_keeps_the_best_that_it_has_come_to(
+    clock: VirtualClock, tmp_path: Path, dies_at: int
+) -> None:
+    """Also where the coordinator that cancels it dies at one of its next publications, and the other one takes over."""
+    async with hub_of(clock, tmp_path, *"abcd", coordinators=2) as made:
         await made.submit(**{**JOB, "rounds": 400, "stop": {"metric": "loss"}})
         await made.until(lambda record: record.round >= 9)
+        if dies_at:
+            (holder,) = {
+                entry.body["holder"] for entry in made.published(JOURNAL, JournalEntry) if entry.kind == "lease"
+            }
+            death = made.group.create_task(made.processes[holder].died(dies_at, stored=False))
         await made.want("cancel")
         record, versions = await made.ended(), await made.versions()
+        if dies_at:
+            assert death.done(), "nobody died"
+            assert made.takings() == 2
     losses = {event.round: event.data["metrics"]["loss"] for event in made.events("round-finished")}
     assert record.state == "cancelled"
     assert 9 <= record.round < 400
@@ -67,6 +81,6 @@ async def test_a_run_that_is_cancelled_keeps_the_best_that_it_has_come_to(clock:
 
 
 async def _kill_a_coordinator(made: League) -> None:
-    await made.until(lambda record: record.round == 4)
+    await made.until(lambda record: record.round >= 4)
     for name in [name for name in made.processes if name.startswith("coordinator")]:
         await made.restart(name)

@@ -211,7 +211,9 @@ class MemoryBus:
         return not self._closed.is_set()
 
     async def close(self) -> None:
-        """Cut the connection, as a crash would."""
+        """Cut the connection, as a crash would. What is cut is cut: once more changes nothing."""
+        if self._closed.is_set():
+            return
         self._closed.set()
         for server in list(self._servers):
             self._stop_serving(server)
