@@ -45,7 +45,9 @@ def test_connecting_without_arguments_and_environment_says_what_to_give(alone: C
         with pytest.raises(HanseError) as caught:
             connect()
         assert caught.value.code is ErrorCode.INVALID_INPUT
-        assert caught.value.message == "url: no hub is named, and HANSE_URL is not set"
+        assert caught.value.message == (
+            "url: no hub is named, HANSE_URL is not set, and no hub was ever started in this folder"
+        )
         assert "HANSE_API_KEY" in caught.value.hint
 
 
@@ -62,6 +64,25 @@ def test_connecting_without_arguments_takes_address_and_key_of_the_environment(
         connection.info()
     keys = [one.headers.get("Authorization") for one in hub.seen]
     assert keys == ["Bearer hanse_of_environment", "Bearer hanse_given", None], "a key goes to its own hub alone"
+
+
+def test_connecting_without_arguments_finds_the_hub_of_this_folder_as_commands_do(
+    alone: Callable[..., None], hub: ScriptedHub
+) -> None:
+    hub.answer("GET", "/v1/hub", (200, {"name": "hub"}))
+    state = Path(".hanse/hub")
+    state.mkdir(parents=True)
+    (state / "ports.json").write_text(json.dumps({"http": int(hub.url.rpartition(":")[2])}))
+    (state / "operator.key").write_text("hanse_of_folder\n")
+    with hanse.connect() as connection:
+        connection.info()
+    with hanse.connect(api_key="hanse_given") as connection:
+        connection.info()
+    alone(HANSE_URL=hub.url)
+    with hanse.connect() as connection:
+        connection.info()
+    keys = [one.headers.get("Authorization") for one in hub.seen]
+    assert keys == ["Bearer hanse_of_folder", "Bearer hanse_given", None], "another address, another hub"
 
 
 def test_errors_are_there_by_the_package_s_own_names() -> None:

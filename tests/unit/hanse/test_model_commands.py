@@ -1,4 +1,4 @@
-"""`hanse model export` and `hanse model predict`: a downloaded model, a CSV file, and no hub."""
+"""`hanse model export` and `hanse model predict`: a downloaded model, a file of rows, and no hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 import hanse
 from hanse.cli import main
-from hanse_fabric.errors import HanseError
 from hanse_schemas.schema import ArraySchema, Label
 from unit.learning_site.test_portable_models import AGES, TABLE, VALUES, examples, kept
 
@@ -123,10 +122,36 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(
     assert not Path(output).exists()
 
 
-def test_a_model_of_arrays_takes_no_table(tmp_path: Path) -> None:
-    from hanse.predictions import write_predictions
+def test_a_parquet_file_gets_the_predictions_of_the_same_csv(run: Run, tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    frame = pd.DataFrame(examples(5, (4,)), columns=list(AGES))
+    frame.to_csv("rows.csv", index=False)
+    frame.to_parquet("rows.parquet")
+    assert run("predict", path, "rows.csv", "told.csv") == run("predict", path, "rows.parquet", "same.csv") == 0
+    pd.testing.assert_frame_equal(pd.read_csv("told.csv"), pd.read_csv("same.csv"))
+    Path("rows.parquet").write_bytes(b"x" * 50)
+    assert run("predict", path, "rows.parquet", "none.csv") != 0
 
+
+def test_a_model_of_arrays_takes_the_files_of_arrays_that_sites_have(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, ArraySchema(shape=(4,), classes=3))
-    (tmp_path / "rows.csv").write_text("age\n1\n")
-    with pytest.raises(HanseError, match="arrays, which this model takes"):
-        write_predictions(hanse.load(path), tmp_path / "rows.csv", tmp_path / "told.csv")
+    x = examples(6, (4,))
+    np.savez("rows.npz", x=x, y=np.zeros(6))
+    assert run("predict", path, "rows.npz", "told.csv") == 0
+    told, shares = pd.read_csv("told.csv"), hanse.load(path).predict_proba(x)
+    assert list(told.columns) == ["prediction", "probability_0", "probability_1", "probability_2"]
+    np.testing.assert_array_equal(told["prediction"], shares.argmax(1))
+    Path("rows.csv").write_text("age\n1\n")
+    np.savez("other.npz", y=x)
+    np.savez("objects.npz", x=np.array([{}], dtype=object))
+    Path("broken.npz").write_bytes(b"PK")
+    for name, message in {
+        "rows.csv": "an NPZ file with an array x", "other.npz": "its arrays are y, and x is not among them",
+        "objects.npz": "not an NPZ file of plain arrays", "broken.npz": "not an NPZ file of plain arrays",
+        "none.npz": "there is no such file",
+    }.items():  # fmt: skip
+        assert run("predict", path, name, "said.csv") != 0
+        assert message in " ".join(capsys.readouterr().err.split())
+        assert not Path("said.csv").exists()

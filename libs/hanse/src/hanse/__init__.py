@@ -35,8 +35,9 @@ def connect(
 
     Args:
         url: the hub's address, such as https://hub.example.org; None: that of HANSE_URL, with HANSE_API_KEY and
-            HANSE_CA for what is not given. For an address that is given, nothing is taken from the environment: a
-            key is for one hub.
+            HANSE_CA for what is not given; where that is not set, the hub that `hanse up` has started in this folder,
+            with its operator's key. For an address that is given, nothing is taken from the environment: a key is for
+            one hub.
         api_key: an owner's or operator's key; None for what needs none.
         ca: certificate authority file, for hubs with a private one.
         patience: seconds for which an unreachable hub is tried again.
@@ -58,13 +59,19 @@ def aconnect(
     from hanse_fabric.errors import ErrorCode, HanseError
 
     if url is None:
+        from hanse.hub_here import hub_here
+
+        api_key, ca = api_key or os.environ.get("HANSE_API_KEY"), ca or os.environ.get("HANSE_CA")
         url = os.environ.get("HANSE_URL")
+        if not url and (here := hub_here()):
+            url, api_key, ca = here.url, api_key or here.api_key, ca or here.ca
         if not url:
             raise HanseError(
-                ErrorCode.INVALID_INPUT, "url: no hub is named, and HANSE_URL is not set",
-                hint='hanse.connect("https://hub.example.org", api_key=...), or set HANSE_URL and HANSE_API_KEY',
+                ErrorCode.INVALID_INPUT,
+                "url: no hub is named, HANSE_URL is not set, and no hub was ever started in this folder",
+                hint='hanse.connect("https://hub.example.org", api_key=...), or set HANSE_URL and HANSE_API_KEY, or '
+                "start one here with `hanse up`",
             )  # fmt: skip
-        api_key, ca = api_key or os.environ.get("HANSE_API_KEY"), ca or os.environ.get("HANSE_CA")
     return AsyncHub(Transport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
 
 

@@ -1,20 +1,24 @@
-"""What an administrator looks up in a table before a project's schema is written: the values of its columns of text.
+"""What an administrator looks up in a table before a project's schema is written: the values of its columns of text,
+and which columns are dates.
 
 Nothing leaves the site: who runs it reads what it prints, and decides what to tell the project's owner.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.dates import Days
 from hanse_schemas.schema import OpenSchema
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_SLASHES = ("%d/%m/%Y", "%m/%d/%Y")
 MOST = 1000
 """Values of one category that a schema may name."""
 
@@ -24,19 +28,23 @@ class ColumnValues:
     """A column that is no number.
 
     Attributes:
-        values: those that enough rows have, sorted.
-        fewer: rows with others.
+        values: those that enough rows have, sorted; none of a date.
+        fewer: rows with others; of a date, with what is no date.
         missing: rows without any.
+        kind: that the schema may give it; a date where more than half of the cells are.
+        month_unknown: whether all dates have slashes, and no day above 12 shows which number is the month.
     """
 
     name: str
     values: tuple[str, ...]
     fewer: int
     missing: int
+    kind: Literal["category", "text", "date"]
+    month_unknown: bool = False
 
 
 def values_of(path: str | Path, *, at_least: int = 10, columns: tuple[str, ...] = ()) -> tuple[ColumnValues, ...]:
-    """The columns of a table that are no numbers, with the values that enough rows have.
+    """The columns of a table that are no numbers, with the values that enough rows have, and those that are dates.
 
     Args:
         path: a CSV or Parquet file.
@@ -52,16 +60,31 @@ def values_of(path: str | Path, *, at_least: int = 10, columns: tuple[str, ...] 
     frame = _frame(file)
     if unknown := [name for name in columns if name not in frame.columns]:
         raise invalid("columns", unknown[0], f"one of {', '.join(map(str, frame.columns))}")
-    chosen = columns or tuple(name for name in frame.columns if frame[name].dtype.kind not in "fiubM")
+    chosen = columns or tuple(name for name in frame.columns if frame[name].dtype.kind not in "fiub")
     return tuple(_column(frame[name], str(name), at_least) for name in chosen)
 
 
 def _column(cells: pd.Series, name: str, at_least: int) -> ColumnValues:
     there = cells.dropna().astype(str)
+    missing = len(cells) - len(there)
+    for formats in ((), _SLASHES):
+        if 2 * (dates := _dates(there.tolist(), formats)) > len(there):
+            return ColumnValues(name, (), len(there) - dates, missing, "date", month_unknown=bool(formats))
     counts = there.value_counts()
     enough = sorted(str(value) for value, rows in counts.items() if rows >= at_least)
     told = int(counts[counts >= at_least].sum())
-    return ColumnValues(name, tuple(enough), len(there) - told, len(cells) - len(there))
+    kind: Literal["category", "text"] = "category" if 0 < len(enough) <= MOST else "text"
+    return ColumnValues(name, tuple(enough), len(there) - told, missing, kind)
+
+
+def _dates(cells: list[str], formats: tuple[str, ...]) -> int:
+    """How many of the cells are dates."""
+    days, found = Days(cells, formats), 0
+    for cell in cells:
+        with suppress(ValueError):
+            days.of(cell)
+            found += 1
+    return found
 
 
 def _frame(file: Path) -> pd.DataFrame:

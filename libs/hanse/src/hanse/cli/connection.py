@@ -10,11 +10,9 @@ from typing import Annotated
 import typer
 
 import hanse
-from hanse.embedded.state import StateFolder
 from hanse.hub import Hub
+from hanse.hub_here import hub_here
 from hanse_fabric.errors import ErrorCode, HanseError
-
-DEFAULT_STATE = Path(".hanse/hub")
 
 Url = Annotated[str | None, typer.Option("--url", envvar="HANSE_URL", help="The hub's address.")]
 ApiKey = Annotated[
@@ -40,9 +38,8 @@ def chosen_hub(url: str | None, api_key: str | None) -> Chosen | None:
     """The hub that the options or this folder name; None when neither does."""
     if url:
         return Chosen(url, api_key)
-    local = StateFolder(DEFAULT_STATE)
-    address = local.url()
-    return Chosen(address, api_key or local.api_key(), local.ca()) if address else None
+    local = hub_here()
+    return Chosen(local.url, api_key or local.api_key, local.ca) if local else None
 
 
 def hub(url: str | None, api_key: str | None) -> Hub:

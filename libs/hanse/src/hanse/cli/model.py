@@ -98,7 +98,10 @@ def export(path: Path, output: Path, record: Record = None, trusted_key: Trusted
 @app.command()
 def predict(
     path: Path,
-    table: Annotated[Path, typer.Argument(help="A CSV file whose columns have the features' names.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="CSV or Parquet with the features' columns; of a model of arrays NPZ with an array x."),
+    ],
     output: Annotated[Path, typer.Argument(help="CSV file to write: the table, and what the model says of each row.")],
     encoding: Annotated[Encoding, typer.Option(help="Of the table's text.")] = "utf-8",
     record: Record = None,

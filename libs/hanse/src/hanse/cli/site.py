@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json as json_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from hanse.cli.output import emit_json
 from hanse.cli.programs import AS_GIVEN, run_program
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.schema import DataSchema, GenotypesSchema
+
+if TYPE_CHECKING:
+    from hanse.site_values import ColumnValues
 
 app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
 
@@ -147,18 +150,27 @@ def values(
     json: Json = False,
 ) -> None:
     """Show the values of columns of text, for the project's schema. Nothing is sent: you decide whom to tell."""
-    from hanse.site_values import MOST, values_of
+    from hanse.site_values import values_of
 
     found = values_of(data, at_least=at_least, columns=tuple(column or ()))
     if json:
-        emit_json({each.name: {"values": each.values, "fewer": each.fewer, "missing": each.missing} for each in found})
+        shown = ("kind", "values", "fewer", "missing")
+        emit_json({each.name: {name: getattr(each, name) for name in shown} for each in found})
         return
     for each in found:
-        rest = f"  # {each.fewer} rows have values of fewer than {at_least} rows, {each.missing} have none"
-        if not each.values or len(each.values) > MOST:
-            print(f"- {{name: {quoted(each.name)}, kind: text}}{rest}")
-        else:
-            print(f"- {{name: {quoted(each.name)}, kind: category, values: {quoted(list(each.values))}}}{rest}")
+        print(_line(each, at_least))
+
+
+def _line(column: ColumnValues, at_least: int) -> str:
+    """Of a schema's `features`, with what an administrator should know behind it."""
+    values = f", values: {quoted(list(column.values))}" if column.kind == "category" else ""
+    if column.kind != "date":
+        rest = f"{column.fewer} rows have values of fewer than {at_least} rows, {column.missing} have none"
+    else:
+        rest = f"{column.fewer} rows have what is no date, {column.missing} have none"
+        if column.month_unknown:
+            rest += "; no day above 12 shows which is the month: add formats, ['%d/%m/%Y'] or ['%m/%d/%Y']"
+    return f"- {{name: {quoted(column.name)}, kind: {column.kind}{values}}}  # {rest}"
 
 
 def quoted(value: object) -> str:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hanse.cli.connection import DEFAULT_STATE, Json
+from hanse.cli.connection import Json
 from hanse.embedded import check_installed
 from hanse.embedded.public import EVERYWHERE, Public
+from hanse.hub_here import DEFAULT_STATE
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tls import fingerprint
 
@@ -109,7 +110,7 @@ def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
         print("`hanse project invite PROJECT SITE` prints the line by which a site joins, with all that it needs.")
     print(f"State, logs and processes: {state}.")
     if state.absolute() == DEFAULT_STATE.absolute():
-        print("`hanse` commands in this folder find it by themselves.")
+        print("`hanse` commands and `hanse.connect()` in this folder find it by themselves.")
     else:
         ca = f" HANSE_CA={hub.ca}" if hub.ca else ""
         print(f'For `hanse` commands: export HANSE_URL={hub.url}{ca} HANSE_API_KEY="$(cat {hub.state.key_file})"')

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import HanseError, unfit
-from hanse_learning.preparation.dates import Days
+from hanse_schemas.dates import Days
 
 Cells = NDArray[Any]
 """(n,) float64 with NaN for what is missing; of categories, objects: str, or None."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hanse.cli.checks.finding import Finding, finding
-from hanse.cli.connection import DEFAULT_STATE
 from hanse.embedded.state import StateFolder
+from hanse.hub_here import DEFAULT_STATE
 from hanse_fabric.errors import HanseError
 from hanse_site.identity import BUS_CREDS, BUS_SEED, RECORD, SIGNING_KEY, SiteIdentity, load_identity
 

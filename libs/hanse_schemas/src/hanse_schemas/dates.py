@@ -25,7 +25,7 @@ class Days:
     def __init__(self, cells: Sequence[Any], formats: Sequence[str]) -> None:
         self._formats = formats
         # Month and day are at these places of a date with slashes; None: nothing shows it.
-        self._month_day = None if formats else _month_day(cells)
+        self._month_day = None if formats else month_day(cells)
 
     def of(self, cell: Any) -> float:
         """Days since 1970.
@@ -62,7 +62,7 @@ class Days:
         return datetime(int(year), int(month), int(day), hour, minute, second, tzinfo=UTC)
 
 
-def _month_day(cells: Sequence[Any]) -> tuple[int, int] | None:
+def month_day(cells: Sequence[Any]) -> tuple[int, int] | None:
     """Where month and day stand in dates with slashes, as a day above 12 shows it; None: nothing does, or both."""
     parts = [found for cell in cells if isinstance(cell, str) and (found := _SLASHES.fullmatch(cell.strip()))]
     second, first = (any(int(part[place]) > 12 for part in parts) for place in (2, 1))
