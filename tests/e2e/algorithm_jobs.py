@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hanse_learning.digits import write_shares
+
 SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+SCHEMA = {"kind": "array", "shape": [8, 8], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 ROUNDS = 3
 MLP = {"name": "mlp", "hidden": [16]}
 NORMALIZED = {"name": "mlp", "hidden": [16], "batch_norm": True}
+
+
+def write_images(folder: Path) -> None:
+    """The sites' digits, as 8 x 8 for convolutions."""
+    write_shares(folder, SITES, seed=3)
+    for path in folder.glob("*/*.npz"):
+        with np.load(path) as given:
+            np.savez(path, x=given["x"].reshape(-1, 8, 8), y=given["y"])
 
 
 def job(algorithm: Any = "fedavg", *, strategy: Any = None, model: Any = None, **train: Any) -> dict[str, Any]:
@@ -80,6 +93,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     ),
     "fedper": _kept({"layers": "output", "keep": "local"}),
     "alone": _kept({"match": "*", "keep": "local"}),
+    "kernel norm": job(
+        model={"name": "cnn", "channels": [4, 8], "hidden": 16, "normalization": "kernel"},
+        schedule={"name": "cosine", "length": ROUNDS, "warm_up": 1},
+        augmentation={"crop": 1, "color": 0.1, "cutout": 2},
+    ),
 }
 
 REDUCTIONS: dict[str, dict[str, Any]] = {
@@ -186,11 +204,11 @@ other, so that none is silently something else."""
 STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
     "algorithm ditto", "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd",
-    "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED, "few values with feedback",
-    "scaffold of few values in the store", *OTHERWISE,
+    "kernel norm", "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
+    "few values with feedback", "scaffold of few values in the store", *OTHERWISE,
 ]  # fmt: skip
-"""Jobs in which more than the model is carried from round to round, at the sites or at the hub; or the model from
-site to site."""
+"""Jobs in which more than the model is carried from round to round, at the sites or at the hub; the model from site to
+site; or much is drawn anew in each step."""
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "krum takes 5 updates at least"),

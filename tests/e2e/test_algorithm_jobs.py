@@ -30,6 +30,7 @@ from e2e.algorithm_jobs import (
     SITES,
     STATEFUL,
     job,
+    write_images,
 )
 from e2e.jobs_in_memory import digest_in_memory
 from e2e.killed import kill
@@ -39,7 +40,6 @@ from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.plugins import ALGORITHMS, SERVER_OPTIMIZERS, STRATEGIES, built_in
 from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
-from hanse_learning.digits import write_shares
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ class Scene:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("algorithms")
-    write_shares(folder / "data", SITES, seed=3)
+    write_images(folder / "data")
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }

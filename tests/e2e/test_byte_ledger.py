@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from counting_proxy import CountingProxy, Seen, Wire
-from e2e.algorithm_jobs import SCHEMA, SITES
+from e2e.algorithm_jobs import SCHEMA, SITES, write_images
 from e2e.algorithm_jobs import job as algorithm_job
 from e2e.deployed import DeployedHub
 from hanse.hub import Project, Run
 from hanse_fabric.doors.byte_ledger import message_bytes
 from hanse_fabric.doors.frames import read_request
-from hanse_learning.digits import write_shares
 from hanse_operations.servers.program import free_ports
 
 LINKS = ("bus_up", "bus_down", "store_up", "store_down")
@@ -54,7 +53,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     ports = hub.hub.state.ports(None)
     bus = CountingProxy(own, listen=bus_port, http=False)
     store = CountingProxy(ports["store"], listen=store_port, http=True)
-    write_shares(folder / "data", SITES, seed=3)
+    write_images(folder / "data")
     with hub.client() as client:
         project = client.projects.create("watched", schema=SCHEMA)
         for name in SITES:

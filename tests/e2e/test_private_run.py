@@ -29,6 +29,7 @@ ROUNDS = 2
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
 SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
+KERNEL = {"name": "cnn", "channels": [4, 8], "normalization": "kernel", "activation": "mish"}
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -96,8 +97,7 @@ async def test_a_kernel_normalized_network_trains_privately_and_a_site_that_dies
         "schedule": {"name": "cosine", "length": ROUNDS, "warm_up": 1}, "weights_average": 0.9,
         "augmentation": {"crop": 1, "copies": 2},
     }  # fmt: skip
-    model = {"name": "cnn", "channels": [4, 8], "normalization": "kernel", "activation": "mish"}
-    run = await asyncio.to_thread(deployment.project.run, job(SGD, model=model, train=train))
+    run = await asyncio.to_thread(deployment.project.run, job(SGD, model=KERNEL, train=train))
     pids = deployment.hub.supervisor.pids()
     (north,) = [pid for name, pid in pids.items() if "north" in name]
 
@@ -114,9 +114,16 @@ async def test_a_kernel_normalized_network_trains_privately_and_a_site_that_dies
         assert len(charges(deployment.home(site), run)) == ROUNDS
 
 
-async def test_shares_of_noise_in_a_masked_sum_and_noise_at_the_hub(deployment: Deployment) -> None:
+async def test_shares_of_noise_in_a_masked_sum_noise_at_the_hub_and_private_control_variates(
+    deployment: Deployment,
+) -> None:
     masked = {"secure_aggregation": {"mode": "compensator"}, "weighting": "uniform"}
-    for description in (job(SHARES, **masked), job(CENTRAL, weighting="uniform")):
+    scaffold = {"algorithm": "scaffold", "epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.5}}
+    jobs = (
+        job(SHARES, model=KERNEL, **masked), job(CENTRAL, model=KERNEL, weighting="uniform"),
+        job(SGD, model=KERNEL, train=scaffold),
+    )  # fmt: skip
+    for description in jobs:
         run = await ended(deployment, description)
         assert run.view.metrics["accuracy"] > 0
         for site in SITES:

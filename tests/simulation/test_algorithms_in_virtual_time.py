@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES
+from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES, write_images
 from e2e.jobs_in_memory import digest_in_memory
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_fabric.virtual_time import VirtualClock
-from hanse_learning.digits import write_shares
 from hanse_site.identity import parse_schema
 from simulation.in_threads import ThreadedProcess
 from simulation.league import League
@@ -24,7 +23,7 @@ from simulation.played import Played, play
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits")
-    write_shares(folder, SITES, seed=3)
+    write_images(folder)
     return folder
 
 

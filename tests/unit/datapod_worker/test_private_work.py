@@ -94,6 +94,21 @@ def test_the_update_of_site_code_gets_noise_and_its_metrics_do_not_leave(bench: 
     assert abs(update["weights"].mean()) < 0.4  # 1.0 before it was clipped
 
 
+@pytest.mark.parametrize(("lr", "decay"), [(0.1, 0.0), (1e6, 1e6)])
+def test_control_variates_leave_beside_private_training_whether_it_fails_or_not(
+    bench: Bench, lr: float, decay: float
+) -> None:
+    """Of training that diverges they are zero, as the update is."""
+    train = {"algorithm": "scaffold", "optimizer": {"name": "sgd", "lr": lr, "weight_decay": decay}}
+    done, update = bench.train(model={"name": "mlp"}, privacy=SGD, train=train)
+    control = read_tensors(done.extras["control"])[1]
+    assert control.keys() == update.keys()
+    for name, change in update.items():
+        expected = -change.astype(np.float64) / (4 * lr)  # four steps, from variates of zero
+        np.testing.assert_allclose(control[name], expected, atol=1e-5)
+        assert change.any() == (lr < 1)
+
+
 def test_site_code_cannot_train_by_dp_sgd(bench: Bench) -> None:
     with pytest.raises(HanseError, match="dp_sgd"):
         bench.train(model={}, code=True, privacy=SGD)

@@ -57,6 +57,7 @@ class Federation:
         self.own = frozenset(entry.name for entry in entries.local)
         self.model = {k: v.clone() for k, v in self.first.state_dict().items() if k not in self.own}
         self.made: list[Trained] = []
+        self.sent: dict[int, dict[str, torch.Tensor]] = {}
 
     def session(self, site: int, module: torch.nn.Module, *, seed: int | None = None) -> Session:
         module.load_state_dict(self.first.state_dict() | self.model | self.local[site])
@@ -67,6 +68,10 @@ class Federation:
             seed=SEED + self.round if seed is None else seed, local=self.own, kept=self.kept[site],
             extras={} if self.control is None else {"control": self.control},
         )  # fmt: skip
+
+    def train(self, session: Session) -> Trained:
+        """What a site does in a round."""
+        return train_round(session)
 
     def step(self, *, weights: Sequence[float] | None = None, sites: Sequence[int] | None = None) -> None:
         """One round; weights by examples unless others are given."""
@@ -79,10 +84,11 @@ class Federation:
         self.made = []
         for site, share in zip(taking, shares, strict=True):
             module = self.module
-            made = train_round(self.session(site, module))
+            made = self.train(self.session(site, module))
             self.made.append(made)
             self.kept[site] = made.keep
             after = module.state_dict()
+            self.sent[site] = {name: after[name].detach().clone() for name in self.model}
             self.local[site] = {name: after[name].clone() for name in self.own}
             for name in self.model:
                 total[name] += float(share) * (after[name] - self.model[name])

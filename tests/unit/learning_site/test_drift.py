@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from hanse_fabric.errors import HanseError
 from hanse_learning import reduce
+from hanse_learning.site.private_round import train_with
+from hanse_learning.site.session import Session, Trained
+from hanse_learning.site.site_privacy import SitePrivacy
+from hanse_privacy.noise.source import NoiseSource
 from unit.learning_site.federation import LOCAL, Federation, apart, clouds, split
 
 
@@ -115,3 +120,70 @@ def test_feddyns_two_halves_lead_one_class_sites_to_the_pooled_optimum(
         parameter.grad + 0.05 * parameter.detach() for parameter in module.parameters() if parameter.grad is not None
     ]
     assert (float(torch.cat([each.flatten() for each in left]).norm()) < 1e-3) == reaches
+
+
+class Private(Federation):
+    """The same with dp_sgd at the sites: batches of a quarter of the examples, or all of them."""
+
+    def __init__(self, *given: Any, terms: dict[str, Any], **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.terms = SitePrivacy(mechanism="dp_sgd", **terms)
+
+    def train(self, session: Session) -> Trained:
+        return train_with(self.terms, session, source=NoiseSource(session.seed.to_bytes(32, "little")))
+
+
+SCAFFOLD: dict[str, Any] = {"algorithm": "scaffold", "optimizer": {"lr": 0.1}}
+NOISY = {"clip": 1.0, "scale": 0.5, "rate": 0.25, "batch": 6, "steps": 4}
+
+
+def test_private_scaffold_of_whole_batches_without_noise_is_scaffold() -> None:
+    parts = split(clouds(), by_class=True)
+    quiet = {"clip": 1e4, "scale": 1e-6, "rate": 1.0, "batch": 24, "steps": 5}
+    whole = SCAFFOLD | {"steps": 5, "batch_size": "all"}
+    private = Private(parts, whole, terms=quiet).run(4)
+    assert apart(private, Federation(parts, whole).run(4)) < 1e-5
+    assert apart(private, Private(parts, whole | {"algorithm": "fedavg"}, terms=quiet).run(4)) > 1e-3
+
+
+def test_a_private_variate_is_made_of_what_was_released() -> None:
+    """Of the update, and of variates that were released before: no noise is paid for it."""
+    sites = Private(split(clouds(), by_class=True), SCAFFOLD, terms=NOISY)
+    told: list[dict[str, Any]] = [{} for _ in sites.parts]
+    for _ in range(3):
+        before = {name: value.clone().numpy() for name, value in sites.model.items()}
+        server = sites.control or dict.fromkeys(before, 0.0)
+        sites.step()
+        for site, made in enumerate(sites.made):
+            own = told[site] or dict.fromkeys(before, 0.0)
+            way = {name: (before[name] - sites.sent[site][name].numpy()) / (0.1 * 4) for name in before}
+            found = {name: way[name] - server[name] for name in before}  # what is new of the variate
+            assert apart(made.extras["control"], found) < 1e-9
+            told[site] = {name: own[name] + found[name] for name in before}
+            assert apart(sites.kept[site]["control by dp_sgd"], told[site]) < 1e-9
+
+
+def test_variates_of_rounds_without_noise_are_not_used_in_private_ones() -> None:
+    parts, fresh = split(clouds(), by_class=True), []
+    for keep in (True, False):
+        sites = Federation(parts, SCAFFOLD | {"steps": 4})
+        sites.step()
+        private = Private(parts, SCAFFOLD, terms=NOISY)
+        private.model, private.control, private.round = sites.model, sites.control, sites.round
+        private.kept = sites.kept if keep else private.kept
+        private.step()
+        fresh.append({name: value.numpy() for name, value in private.model.items()})
+    assert apart(*fresh) == 0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"algorithm": {"name": "scaffold", "option": "gradient"}},
+        {"optimizer": {"lr": 0.1, "momentum": 0.9}},
+        {"weights_average": 0.9},
+    ],
+)
+def test_private_scaffold_of_more_than_noisy_gradients_is_refused_at_the_site(odd: dict[str, Any]) -> None:
+    with pytest.raises(HanseError, match=next(iter(odd))):
+        Private(split(clouds(), by_class=True), SCAFFOLD | odd, terms=NOISY).step()

@@ -13,6 +13,8 @@ gradients of d parameters are clipped to as much less.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -58,6 +60,7 @@ def train_privately(
     source: NoiseSource | None = None,
     ranks: Ranks | None = None,
     memory: int | None = None,
+    added: Mapping[str, Tensor] | None = None,
 ) -> dict[str, float]:
     """Train the module in place.
 
@@ -66,6 +69,7 @@ def train_privately(
         source: for tests; else of fresh randomness.
         ranks: that make each step's sum together, the noise of which is drawn once for all; None: this process alone.
         memory: bytes that the task may use, less than what the machine has; None: as much as there is.
+        added: to each step's noisy gradient, by parameter: what depends on no data but by what was released.
 
     Returns:
         `steps` alone: a loss would be a release that is not paid for.
@@ -119,7 +123,7 @@ def train_privately(
             ranks.add(torch.from_numpy(total))
         noisy = add(total, mechanism, source)
         noisy /= private.batch
-        _set_gradients(named, noisy)
+        _set_gradients(named, noisy, added or {})
         apply_gradients(rate_factor(config.schedule, round_number, step))
         if average is not None:
             average.take(step)
@@ -202,11 +206,13 @@ class MovingAverage:
                 parameter.copy_(self._mean[name])
 
 
-def _set_gradients(named: Parameters, values: np.ndarray) -> None:
+def _set_gradients(named: Parameters, values: np.ndarray, added: Mapping[str, Tensor]) -> None:
     start = 0
-    for parameter in named.values():
+    for name, parameter in named.items():
         piece = values[start : start + parameter.numel()]
         parameter.grad = torch.from_numpy(piece).to(parameter).reshape(parameter.shape)
+        if name in added:
+            parameter.grad.add_(added[name])
         start += parameter.numel()
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from hanse_fabric.tensors.layout import Layout
-from hanse_learning.site.algorithms import train_round
+from hanse_learning.site.algorithms import scaffold, train_round
 from hanse_learning.site.session import Session, Trained
-from hanse_learning.site.site_privacy import SitePrivacy, privatize, require_parameters
+from hanse_learning.site.site_privacy import DpSgd, SitePrivacy, privatize, require_parameters
 from hanse_privacy.noise.source import NoiseSource
 
 
@@ -27,14 +28,22 @@ def train_with(private: SitePrivacy | None, session: Session, *, source: NoiseSo
     if private is None:
         return train_round(session)
     if private.mechanism == "dp_sgd":
-        from hanse_learning.site.dp_sgd import train_privately  # it loads torch.func, which nothing else needs
-
-        metrics = train_privately(
-            session.module, session.data, session.config, session.problem, private.dp_sgd(), session.on_progress,
-            round_number=session.round, source=source, ranks=session.ranks, memory=session.memory,
-        )  # fmt: skip
-        return Trained(metrics=metrics, info={})
+        return _within(private.dp_sgd(), session, source)
     return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(session.on_progress)))
+
+
+def _within(terms: DpSgd, session: Session, source: NoiseSource | None) -> Trained:
+    from hanse_learning.site.dp_sgd import train_privately  # it loads torch.func, which nothing else needs
+
+    def steps(added: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+        return train_privately(
+            session.module, session.data, session.config, session.problem, terms, session.on_progress,
+            round_number=session.round, source=source, ranks=session.ranks, memory=session.memory, added=added,
+        )  # fmt: skip
+
+    if session.config.algorithm.name == "scaffold":
+        return scaffold.train_privately(session, terms.steps, steps)
+    return Trained(metrics=steps(), info={})
 
 
 def made_private(

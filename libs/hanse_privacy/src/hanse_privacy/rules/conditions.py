@@ -197,9 +197,21 @@ def central_sign_mask(job: Job, privacy: Privacy) -> str | None:
     return sign_mask_of(job) if privacy.placement == "central" else None
 
 
-def unpaid_messages(job: Job, _privacy: Privacy) -> str | None:
+def unpaid_messages(job: Job, privacy: Privacy) -> str | None:
     name = algorithm_of(job)
-    return f"train.algorithm: {name}" if name in _TELLING else None
+    told = name in _TELLING and not (name == _APART and privacy.mechanism == "dp_sgd")
+    return f"train.algorithm: {name}" if told else None
+
+
+def unpaid_variates(job: Job, privacy: Privacy) -> str | None:
+    if privacy.mechanism != "dp_sgd" or algorithm_of(job) != _APART:
+        return None
+    if (option := section(job.train, "algorithm").get("option", "drift")) != "drift":
+        return f"train.algorithm.option: {option} with dp_sgd"
+    if momentum := section(job.train, "optimizer").get("momentum"):
+        return f"train.optimizer.momentum: {momentum} with dp_sgd and scaffold"
+    average = job.train.get("weights_average")
+    return f"train.weights_average: {average} with scaffold" if average is not None else None
 
 
 def unpaid_numbers(job: Job, _privacy: Privacy) -> str | None:
@@ -210,7 +222,7 @@ def unpaid_numbers(job: Job, _privacy: Privacy) -> str | None:
 def other_training(job: Job, privacy: Privacy) -> str | None:
     if privacy.mechanism != "dp_sgd":
         return None
-    if (name := algorithm_of(job)) not in _PLAIN:
+    if (name := algorithm_of(job)) not in (*_PLAIN, _APART):
         return f"train.algorithm: {name} with dp_sgd"
     optimizer = job.train.get("optimizer")
     if isinstance(optimizer, Mapping) and optimizer.get("across_rounds"):

@@ -76,6 +76,11 @@ LEGAL: tuple[Pair, ...] = (
         "rates depend on no data; each example's gradient keeps to the clip, whatever it is the mean of",
     ),
     Pair(
+        "privacy.mechanism dp_sgd",
+        "train.algorithm scaffold of option drift (DP-SCAFFOLD)",
+        "a control variate is made of updates that have their noise, so it tells nothing more (Noble et al., 2022)",
+    ),
+    Pair(
         "privacy, mechanisms on the update",
         "train.algorithm fedprox, moon, ditto, fedrep, ...",
         "only the update leaves",

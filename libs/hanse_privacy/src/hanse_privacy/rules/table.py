@@ -228,10 +228,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy, any",
-        "train.algorithm scaffold, fedtan",
+        "train.algorithm fedtan, and scaffold but for mechanism dp_sgd",
         "control variates and batch statistics would leave the site without noise",
-        "use another algorithm",
+        "use another algorithm, or scaffold with mechanism dp_sgd",
         private(at.unpaid_messages),
+    ),
+    Rule(
+        "privacy.mechanism dp_sgd",
+        "train.algorithm scaffold of option gradient, with momentum, with weights_average",
+        "control variates are then made of more than noisy gradients, each of one weight (Noble et al., 2022)",
+        "use option: drift, sgd without momentum, and no weights_average",
+        private(at.unpaid_variates),
     ),
     Rule(
         "privacy, any",
@@ -242,9 +249,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_sgd",
-        "train.algorithm other than fedavg and its presets, optimizer.across_rounds",
-        "private training is plain local training that begins anew in every round",
-        "use fedavg, or noise on the update (gaussian, laplace)",
+        "train.algorithm other than fedavg, its presets and scaffold; optimizer.across_rounds",
+        "private training is local training of clipped gradients that begins anew in every round",
+        "use fedavg or scaffold, or noise on the update (gaussian, laplace)",
         private(at.other_training),
     ),
     Rule(

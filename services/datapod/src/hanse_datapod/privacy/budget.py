@@ -63,7 +63,8 @@ class Reservation:
         """The outcome without metrics, numbers and notes that no noise covers; noise is on those that are left."""
         if not self.work:
             return outcome
-        require_update_alone(outcome)
+        if self.work.get("mechanism") != "dp_sgd":  # in which all that training makes is made of noisy gradients
+            require_update_alone(outcome)
         kept = replace(outcome, info={}, note="")
         return replace(kept, metrics={}, counted="") if self.covered is None else self.covered.noisy(kept)
 

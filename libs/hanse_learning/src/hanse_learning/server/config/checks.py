@@ -86,7 +86,9 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
     if job.privacy is not None and (needed := config.reduction.needs()):
         raise _refused(config, f"privacy: the {needed[0]} that it needs of each site has no noise")
-    if algorithm.extras and (job.privacy is not None or job.secure_aggregation is not None):
+    # Of dp_sgd they are made of what has its noise; which of them may be, the rules of privacy know.
+    noisy = job.privacy is None or (name == "scaffold" and job.privacy.mechanism == "dp_sgd")
+    if algorithm.extras and not (noisy and job.secure_aggregation is None):
         raise invalid(
             "train.algorithm.name", name, "an algorithm that sends nothing beside the update",
             hint=f"{', '.join(algorithm.extras)} would have neither masks nor noise",

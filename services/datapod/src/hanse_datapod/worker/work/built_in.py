@@ -68,7 +68,7 @@ def train(work: WorkContext) -> WorkOutcome:
         kept[local_group(work.config)] = in_layout(trained, entries.local)
     metrics, info = made.metrics, made.info
     if private is not None:
-        if made.extras:
+        if made.extras and private.mechanism != "dp_sgd":  # which has made them of what has its noise already
             raise invalid("train.algorithm", ", ".join(made.extras), "nothing beside the update, which has noise alone")
         metrics = private.covered(metrics)
         info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.port import WorkOutcome, extra_output
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import read_kept, received_model
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.config import check_train
 from hanse_learning.site.site_privacy import SitePrivacy, privatize
@@ -75,4 +76,10 @@ def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
     begun = read_kept(work)
     kept = {name: group for name, group in begun.groups.items() if name != LEFT_OUT}
     lost = leave(work, layout, lambda _consume: update, kept, begun)
-    return WorkOutcome(work.output, len(work.data().train), {}, note=lost)
+    extras = {}
+    if private.mechanism == "dp_sgd":
+        algorithm = check_train(work.config.get("train") or {}).algorithm
+        extras = {name: extra_output(work.output, name) for name in algorithm.extras}
+    for path in extras.values():
+        write_tensors(path, layout, {name: np.zeros_like(array) for name, array in received.items()})
+    return WorkOutcome(work.output, len(work.data().train), {}, extras=extras, note=lost)
