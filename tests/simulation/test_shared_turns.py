@@ -126,6 +126,7 @@ async def test_a_member_that_stays_away_ends_the_run_in_words(clock: VirtualCloc
     assert record.state == "failed"
     assert "all 6 members share the noise of every round" in record.reason
     assert "dune" in record.reason
+    assert "initial_model" in record.reason  # how its owner goes on
 
 
 class Mortal(Trainer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -165,6 +166,27 @@ def test_noisy_values_lie_on_a_grid(mechanism: Mechanism) -> None:
     assert noisy.shape == values.shape
     assert np.allclose(noisy / mechanism.step, np.rint(noisy / mechanism.step), rtol=2**-52, atol=0)
     assert abs((noisy - values).mean()) < 5 * (noisy - values).std() / math.sqrt(values.size)
+
+
+def given_away(noisy: Callable[[float, int], np.ndarray], step: float) -> np.ndarray:
+    """Of which noisy values their last bits say that 0 is hidden, and not 1 (Mironov 2012): a float near 0 is finer
+    than any sum of 1 and a float, and on a grid no value that is off it is any sum at all."""
+    grid = max(step, 2.0**-53)
+    zeros, ones = noisy(0.0, 100_000), noisy(1.0, 100_000)
+    assert np.array_equal(np.rint(ones / grid) * grid, ones)
+    return np.rint(zeros / grid) * grid != zeros
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(1.0), Gaussian(1.0)])
+def test_the_last_bits_of_a_noisy_value_do_not_tell_what_it_hides(mechanism: Mechanism) -> None:
+    one = source()
+    assert not given_away(lambda value, count: add(np.full(count, value), mechanism, one), mechanism.step).any()
+
+
+@pytest.mark.parametrize("law", ["laplace", "normal"])
+def test_control_the_last_bits_of_noise_that_is_added_as_floats_tell_it_for_certain(law: str) -> None:
+    drawn = getattr(np.random.default_rng(1), law)
+    assert given_away(lambda value, count: value + drawn(size=count), 0.0).mean() > 0.1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])

@@ -73,18 +73,23 @@ async def all_or_none(
             return gathered, summed, sent
         named |= dict.fromkeys(summed.refused)
         missing = f"refused: {', '.join(named)}" if named else "the sum was not unmasked"
+    hint = "see these sites' logs, and the audit; participants.retries says how often the same sites are asked again"
     if among:
         why = f"too few are left without who was refused, and the same {len(whole)} participants were asked again"
     elif fixed:
         why = (
             f"all {len(whole)} members share the noise of every round (privacy.mechanism: dp_ftrl), and one is missing"
         )
+        hint = (
+            "whoever is gone for good: another run that begins with this one's newest model (initial_model) has members "
+            "of its own, and is charged for itself"
+        )
     else:
         why = f"its sums are of all {len(whole)} participants or of none, for sums without one would tell its part"
     raise RunFailure(
         ErrorCode.QUORUM,
         f"step {masked.step}: {why}: {missing}",
-        hint="see these sites' logs, and the audit; participants.retries says how often the same sites are asked again",
+        hint=hint,
     )
 
 
