@@ -41,14 +41,14 @@ class _Points:
 
     Attributes:
         cells: which cell a proposed point is in.
-        starts, widths: of the cells: (c,) int64.
+        starts, within: of the cells, and their widths, which are powers of two, less 1: (c,) int64.
         least: no point is kept with a smaller probability, in units of 2^-32; 2^32 where all are kept.
         mass: of all cells, in units of 2^-256: how many points are proposed for r = 1.
     """
 
     cells: Table
     starts: Integers
-    widths: Integers
+    within: Integers
     least: int
     mass: int
 
@@ -74,7 +74,9 @@ def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) ->
         block = out[start : start + _BLOCK]
         ends = np.cumsum(counts.draw(block.size, source), dtype=np.int64)
         points = _propose(process, scale, int(ends[-1]), source)
-        np.negative(points, out=points, where=source.bits(points.size))
+        signs = -source.bits(points.size).view(np.int8).astype(np.int64)
+        points ^= signs  # -1 - point where the sign is -1
+        points -= signs
         sums = np.concatenate([[0], np.cumsum(points)])[ends]
         block[0], block[1:] = sums[0], np.diff(sums)
         block += near.draw(block.size, source)
@@ -85,8 +87,9 @@ def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) ->
 def _propose(process: _Points, scale: int, count: int, source: NoiseSource) -> Integers:
     """Points of the process; zero for those that are not kept."""
     cells = process.cells.draw(count, source)
-    starts, widths = process.starts[cells], process.widths[cells]
-    points: Integers = starts + (source.words(count) & (widths - 1).view(np.uint64)).view(np.int64)
+    starts, within = process.starts.take(cells), process.within.take(cells)
+    within &= source.words(count).view(np.int64)
+    points: Integers = starts + within
     coins = source.half_words(count)
     doubtful = np.flatnonzero(coins >= process.least)
     lost = ~_keeps(points[doubtful], starts[doubtful], scale, coins[doubtful], source)
@@ -146,7 +149,11 @@ def _points(scale: int) -> _Points:
         else 1.0
     )
     return _Points(
-        Table(weights), np.array(starts, np.int64), np.array(widths, np.int64), math.floor(least * 2**32), sum(weights)
+        Table(weights),
+        np.array(starts, np.int64),
+        np.array(widths, np.int64) - 1,
+        math.floor(least * 2**32),
+        sum(weights),
     )
 
 

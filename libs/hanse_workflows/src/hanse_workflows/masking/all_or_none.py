@@ -81,8 +81,8 @@ async def all_or_none(
             f"all {len(whole)} members share the noise of every round (privacy.mechanism: dp_ftrl), and one is missing"
         )
         hint = (
-            "whoever is gone for good: another run that begins with this one's newest model (initial_model) has members "
-            "of its own, and is charged for itself"
+            "where one is gone for good: another run that begins with this one's newest model (initial_model) has "
+            "members of its own, and is charged for itself"
         )
     else:
         why = f"its sums are of all {len(whole)} participants or of none, for sums without one would tell its part"
