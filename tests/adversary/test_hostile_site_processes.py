@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from adversary.code_site import HERE, Site
+from hanse_datapod.worker.client import process
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.sandbox import landlock
@@ -101,7 +102,39 @@ async def test_control_who_counts_the_worker_alone_sees_no_child_eat(
     assert child is not None
     with monkeypatch.context() as changed:
         changed.setattr(ProcessTree, "members", lambda _tree, **_how: child.own)
+        changed.setattr(child, "group", None)
         assert await closed.said("eat", children=4, mib=100, memory=limit)
+
+
+@pytest.fixture
+def nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MEMORY_EVERY", 3600.0)
+
+
+@in_one_loop
+@pytest.mark.usefixtures("nobody_counts")
+async def test_memory_that_is_taken_faster_than_it_is_counted_is_not_given(closed: Site) -> None:
+    limit = await own_memory(closed) + 150 * MIB
+    child = closed.process._child
+    assert child is not None
+    if child.group is None:
+        pytest.skip("this user may make no control groups here: memory is counted, and nothing else holds it")
+    with pytest.raises(HanseError, match=r"more than \d+ MiB of memory, \d+ are allowed") as caught:
+        await closed.do("eat", children=1, mib=400, memory=limit)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+    assert not child.group._folder.exists()
+    await closed.do("nothing")  # by the next process, in a group of its own
+
+
+@in_one_loop
+@pytest.mark.usefixtures("nobody_counts")
+@pytest.mark.control("test_memory_that_is_taken_faster_than_it_is_counted_is_not_given")
+async def test_control_where_the_kernel_holds_nothing_fast_memory_is_had(closed: Site) -> None:
+    limit = await own_memory(closed) + 150 * MIB
+    child = closed.process._child
+    assert child is not None
+    child.group = None
+    assert await closed.said("eat", children=1, mib=400, memory=limit)
 
 
 async def own_memory(site: Site) -> int:

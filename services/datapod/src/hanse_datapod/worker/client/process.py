@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
+from hanse_datapod.worker.client.memory_group import MemoryGroup
 from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.client.sums import answer_sum
 from hanse_datapod.worker.frames import error_of, length_of, pack, unpack
@@ -50,6 +51,7 @@ class _Child:
         scratch: its temporary files.
         files: what lay where it may reach when it began.
         own: the processes that it began with.
+        group: of the kernel's, which holds all of them to the limit of memory; None where none can be made.
     """
 
     process: asyncio.subprocess.Process | AdoptedProcess
@@ -59,6 +61,7 @@ class _Child:
     files: dict[Path, tuple[int, int] | None]
     own: frozenset[psutil.Process] = frozenset()
     confinement: Confinement | None = None
+    group: MemoryGroup | None = None
 
     def reaches(self, wanted: Reach) -> bool:
         """Whether it may open what is wanted: the very files that lie there now. (Of other participants of this process
@@ -104,8 +107,11 @@ class WorkerProcess:
             env=_environment(_STUDYING if self.studies else _TRAINING, self.threads),
         )
         scratch = TemporaryDirectory(prefix="hanse-worker-", ignore_cleanup_errors=True)
-        self._child = _Child(process, ProcessTree(process.pid), scratch, self.reach, self.reach.files())
-        _write(self._child, pack({"reach": self.reach.body(), "scratch": scratch.name}))
+        child = self._child = _Child(process, ProcessTree(process.pid), scratch, self.reach, self.reach.files())
+        try:  # before it may start others: they are in its group then
+            child.group = await asyncio.to_thread(MemoryGroup.of, process.pid)
+        finally:
+            _write(child, pack({"reach": self.reach.body(), "scratch": scratch.name}))
 
     @property
     def pid(self) -> int | None:
@@ -183,6 +189,8 @@ class WorkerProcess:
     ) -> dict[str, Any]:  # fmt: skip
         ends = time.monotonic() + time_limit
         self._asked += 1
+        if child.group is not None:
+            await asyncio.to_thread(child.group.hold, memory_limit)
         _write(child, pack(body | {"request": self._asked}))
         reading = asyncio.ensure_future(_read(child))
         try:
@@ -191,6 +199,8 @@ class WorkerProcess:
                 wait = left if memory_limit is None else min(left, _MEMORY_EVERY)
                 done, _ = await asyncio.wait({reading}, timeout=max(0.0, wait))
                 if done:
+                    if memory_limit is not None:
+                        self._check_kills(child, memory_limit)  # it says why the process has ended, too
                     answer = reading.result()
                     if answer["kind"] == "sum" and exchange is not None:
                         _write(child, pack(await answer_sum(exchange, answer, limit=left)))
@@ -203,12 +213,12 @@ class WorkerProcess:
                 if time.monotonic() >= ends:
                     raise self._too_long(time_limit)
                 if memory_limit is not None:
+                    self._check_kills(child, memory_limit)
                     self._check_memory(child.tree, memory_limit)
         finally:
-            if not reading.done():
-                reading.cancel()
-                with suppress(asyncio.CancelledError):
-                    await reading
+            reading.cancel()
+            with suppress(asyncio.CancelledError, HanseError):
+                await reading
 
     def _too_long(self, limit: float) -> HanseError:
         what, less = ("the study's step", "smaller chunks") if self.studies else ("training", "fewer epochs")
@@ -219,12 +229,19 @@ class WorkerProcess:
 
     def _check_memory(self, tree: ProcessTree, limit: int) -> None:
         if (used := tree.memory(limit)) > limit:
-            what, less = ("the study", "smaller chunks") if self.studies else ("training", "a smaller batch or model")
-            raise HanseError(
-                ErrorCode.TOO_LARGE,
-                f"{what} used {used >> 20} MiB of memory, {limit >> 20} are allowed, and was stopped",
-                hint=f"{less}, or a higher limit in the site's policy",
-            )
+            raise self._too_much(f"{used >> 20}", limit)
+
+    def _check_kills(self, child: _Child, limit: int) -> None:
+        if child.group is not None and child.group.kills():  # each child has a group of its own
+            raise self._too_much(f"more than {limit >> 20}", limit)
+
+    def _too_much(self, used: str, limit: int) -> HanseError:
+        what, less = ("the study", "smaller chunks") if self.studies else ("training", "a smaller batch or model")
+        return HanseError(
+            ErrorCode.TOO_LARGE,
+            f"{what} used {used} MiB of memory, {limit >> 20} are allowed, and was stopped",
+            hint=f"{less}, or a higher limit in the site's policy",
+        )
 
     @asynccontextmanager
     async def _replaced_where_it_fails(self) -> AsyncIterator[None]:
@@ -254,6 +271,8 @@ class WorkerProcess:
                 await child.process.wait()
         except TimeoutError:
             _log.warning("the worker's processes did not end", extra={"processes": len(child.tree.members())})
+        if child.group is not None:
+            await child.group.remove()
         await asyncio.to_thread(child.scratch.cleanup)
 
 
