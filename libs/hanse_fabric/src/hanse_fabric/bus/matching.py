@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import SUBJECTS, Stream
 
@@ -27,7 +29,13 @@ def owner(subject: str) -> Stream:
     Raises:
         HanseError: INVALID_INPUT where no stream does.
     """
-    for row in SUBJECTS:
-        if row.stream is not None and matches(row.wildcard(), subject):
-            return row.stream
+    for pattern, stream in _stored():
+        if matches(pattern, subject):
+            return stream
     raise HanseError(ErrorCode.INVALID_INPUT, f"subject: {subject!r} is not one that a stream of Hanse stores")
+
+
+@cache
+def _stored() -> tuple[tuple[str, Stream], ...]:
+    """Patterns of what streams store, worked out once: each message of a bus in memory is looked up here."""
+    return tuple((row.wildcard(), row.stream) for row in SUBJECTS if row.stream is not None)
