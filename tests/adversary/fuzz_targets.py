@@ -39,7 +39,7 @@ from hanse_schemas.http.models import Announced, Promote, Rollback
 from hanse_schemas.http.people import CreatePerson, Rights
 from hanse_schemas.http.projects import Absence, CreateProject
 from hanse_schemas.http.runs import Question, Submission
-from hanse_schemas.http.sessions import AskTotp, ChangePassword, ConfirmTotp, RemoveTotp, SignIn, Start
+from hanse_schemas.http.sessions import AskProvider, AskTotp, ChangePassword, ConfirmTotp, RemoveTotp, SignIn, Start
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
 from releases.recording import run_recording
@@ -77,6 +77,7 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
     SignIn: {"name": "ada", "password": "seven grey herons", "code": "123456"},
     Start: {"token": "start_0_0", "password": "seven grey herons"},
     ChangePassword: {"password": "seven grey herons", "new_password": "nine brown otters", "code": "123456"},
+    AskProvider: {},
     AskTotp: {"password": "seven grey herons"},
     ConfirmTotp: {"code": "123456"},
     RemoveTotp: {"password": "seven grey herons", "code": "123456"},

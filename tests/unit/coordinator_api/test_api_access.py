@@ -94,6 +94,7 @@ def test_every_route_but_a_few_needs_a_key_or_a_session() -> None:
     assert {(route.method, route.path) for route in ROUTES if not route.roles} == {
         ("GET", "/v1/hub"), ("POST", "/v1/join"), ("POST", "/v1/join/challenge"), ("POST", "/v1/renew"),
         ("GET", "/v1/sign-in"), ("POST", "/v1/session"), ("POST", "/v1/session/start"),
+        ("POST", "/v1/session/provider"), ("GET", "/v1/session/provider/callback"),
     }  # fmt: skip
 
 

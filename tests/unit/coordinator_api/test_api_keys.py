@@ -32,6 +32,20 @@ async def test_a_key_made_at_one_replica_works_at_another_until_it_is_revoked(
     assert "hash" not in listed[-1]
 
 
+async def test_a_key_expires_and_one_for_reading_changes_nothing(api: Any, operator: str) -> None:
+    body = {"role": "owner", "name": "a report every night", "expires_in": 60, "read_only": True}
+    made = await api.ok("POST", "/v1/keys", operator, body)
+    assert (made["read_only"], made["expires_at"]) == (True, "2026-05-01T12:01:00Z")
+    project = {"name": "alpha", "schema": {"kind": "open"}}
+    _, code, message = await api.refused("POST", "/v1/projects", made["key"], project)
+    assert (code, "for reading alone" in message) == ("forbidden", True)
+    await api.ok("POST", "/v1/projects", operator, project)
+    await api.ok("GET", "/v1/projects/alpha", made["key"])
+    api.clock.advance(60)
+    _, code, message = await api.refused("GET", "/v1/projects/alpha", made["key"])
+    assert (code, "expired at 2026-05-01 12:01:00 UTC" in message) == ("unauthenticated", True)
+
+
 async def test_a_key_does_not_revoke_itself(api: Any, operator: str) -> None:
     _, code, message = await api.refused("DELETE", f"/v1/keys/{operator.split('_')[1]}", operator)
     assert code == "conflict"

@@ -52,6 +52,7 @@ STORED_SINCE = {
     "hanse.journal_entry/2": 2, "hanse.task/2": 2, "hanse.result/2": 2, "hanse.mask_request/2": 2,
     "hanse.participant_record/2": 2, "hanse.invitation_record/2": 2, "hanse.reduce_job/2": 2,
     "hanse.project_record/2": 2, "hanse.presence/2": 2, "hanse.reduced/2": 2,
+    "hanse.api_key_record/2": 2,
 }  # fmt: skip
 """Schemas of what the hub stores that the release cannot read, with the version of the stored state that says so."""
 

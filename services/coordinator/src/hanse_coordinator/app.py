@@ -11,24 +11,27 @@ from aiohttp import web
 
 from hanse_coordinator.api.door import LIMITS, DoorRunner
 from hanse_coordinator.api.hub import Hub, HubInfo
+from hanse_coordinator.api.provider import CALLBACK
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
 from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.people.provider import ProviderTerms
 from hanse_coordinator.people.sessions import SessionTerms
 from hanse_coordinator.quotas import Quotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.supervisor import Supervisor
-from hanse_coordinator.settings import CoordinatorSettings, networks_of, region_urls_of
+from hanse_coordinator.settings import CoordinatorSettings, networks_of, region_urls_of, roles_of
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.service import Service
+from hanse_fabric.text_files import read_text
 
 _LOG = logging.getLogger(__name__)
 _SHUTDOWN_S = 2.0
@@ -140,6 +143,26 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         sessions=SessionTerms(settings.session_idle, settings.session_lifetime),
         console_url=settings.console_url.rstrip("/"),
         local_people=settings.local_people,
+        provider=_provider(settings),
+    )
+
+
+def _provider(settings: CoordinatorSettings) -> ProviderTerms | None:
+    if not settings.oidc_issuer:
+        return None
+    secret = None
+    if settings.oidc_client_secret_file is not None:
+        secret = read_text(settings.oidc_client_secret_file, "HANSE_OIDC_CLIENT_SECRET_FILE").strip()
+    return ProviderTerms(
+        issuer=settings.oidc_issuer,
+        client=settings.oidc_client,
+        redirect=settings.console_url.rstrip("/") + CALLBACK,
+        secret=secret,
+        label=settings.oidc_label,
+        scopes=settings.oidc_scopes,
+        groups=settings.oidc_groups,
+        roles=roles_of(settings.oidc_roles),
+        ca=tls.client_context(settings.oidc_ca) if settings.oidc_ca is not None else None,
     )
 
 

@@ -121,7 +121,7 @@ class KeyRing:
     """The API keys of the hub, as `watch` keeps them."""
 
     def __init__(self, bucket: Bucket[ApiKeyRecord], clock: Clock) -> None:
-        self._bucket = bucket
+        self._bucket, self._clock = bucket, clock
         self._records: dict[str, tuple[ApiKeyRecord, int]] = {}
         self.limiter = FailureLimiter(clock)
         self.ready = asyncio.Event()
@@ -162,12 +162,17 @@ class KeyRing:
             kept = record.hash if record is not None else _NOBODY
             if not hmac.compare_digest(credential.hash, kept) or record is None or record.revoked:
                 raise HanseError(ErrorCode.UNAUTHENTICATED, "API key: it is not known here, or was revoked", hint=_HINT)
+            if record.expires_at is not None and record.expires_at <= self._clock.now():
+                raise HanseError(
+                    ErrorCode.UNAUTHENTICATED, f"API key: it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC",
+                    hint="ask the operator for another",
+                )  # fmt: skip
         except HanseError as error:
             if error.code is ErrorCode.UNAUTHENTICATED:
                 self.limiter.failed(address)
             raise
         projects = None if record.project is None else (record.project,)
-        return Caller(record.id, record.role, projects, record.participant)
+        return Caller(record.id, record.role, projects, record.participant, read_only=bool(record.read_only))
 
     async def _find(self, key: str, address: str) -> ApiKeyRecord | None:
         held = self._records.get(key)

@@ -59,9 +59,10 @@ class InvitationRecord(Message):
 
 
 class ApiKeyRecord(Message):
-    """An API key, as a hash. `project` None: all projects."""
+    """An API key, as a hash. `project` None: all projects; `expires_at` None: it does not; `read_only` None: no."""
 
-    schema_id: ClassVar[str] = "hanse.api_key_record/1"
+    schema_id: ClassVar[str] = "hanse.api_key_record/2"
+    grown: ClassVar = ("hanse.api_key_record/1", frozenset({"expires_at", "read_only"}))
 
     id: str
     hash: str
@@ -72,6 +73,8 @@ class ApiKeyRecord(Message):
     created_at: Time
     created_by: str = ""
     revoked: bool = False
+    expires_at: Time | None = None
+    read_only: bool | None = None
 
 
 class RunRecord(Message):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
+from hanse_coordinator.people.cookies import is_loopback
 from hanse_fabric.settings import ServiceSettings, check_bus
+from hanse_schemas.http.people import Rights
 
 
 def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -24,6 +27,11 @@ def region_urls_of(text: str) -> dict[str, str]:
         if not url:
             raise ValueError(f"{region!r} is not region=address")
     return {region: url for region, _, url in found}
+
+
+def roles_of(text: str) -> dict[str, Rights]:
+    """What members of groups may, of JSON; ValueError naming what is wrong."""
+    return TypeAdapter(dict[str, Rights]).validate_json(text)
 
 
 class CoordinatorSettings(ServiceSettings):
@@ -85,6 +93,27 @@ class CoordinatorSettings(ServiceSettings):
         "one-time links, and providers of identities send people back there; empty: not known",
     )
     local_people: bool = Field(default=True, description="whether people sign in by passwords that this hub knows")
+    oidc_issuer: str = Field(
+        default="",
+        description="issuer of an OpenID Connect provider by which people sign in, such as https://login.example.org; "
+        "it needs HANSE_CONSOLE_URL, and sends people back to <console>/v1/session/provider/callback; empty: none",
+    )
+    oidc_client: str = Field(default="", description="this hub's client id at the provider")
+    oidc_client_secret_file: Path | None = Field(
+        default=None, description="file with the client's secret; empty: a public client (PKCE is used in any case)"
+    )
+    oidc_label: str = Field(default="Sign in", max_length=100, description="what the provider's button says")
+    oidc_scopes: str = Field(default="openid profile email", description="scopes that the provider is asked for")
+    oidc_groups: str = Field(default="groups", min_length=1, description="claim that lists a person's groups")
+    oidc_roles: str = Field(
+        default="{}",
+        description="what members of the provider's groups may, as JSON: "
+        '{"admins": {"role": "operator"}, "cardiology": {"role": "owner", "projects": ["triage"]}}; '
+        "who is in none of them is not let in",
+    )
+    oidc_ca: Path | None = Field(
+        default=None, description="PEM file of the CA that signed the provider's certificate; empty: the system's"
+    )
     session_idle: float = Field(
         default=1800.0, ge=60, le=86_400, description="seconds without a request after which a person's session ends"
     )
@@ -106,6 +135,27 @@ class CoordinatorSettings(ServiceSettings):
     def _networks(cls, value: str) -> str:
         networks_of(value)
         return value
+
+    @field_validator("oidc_roles")
+    @classmethod
+    def _roles(cls, value: str) -> str:
+        roles_of(value)
+        return value
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _issuer(cls, value: str) -> str:
+        parts = urlsplit(value)
+        plain = parts.scheme == "http" and is_loopback(parts.hostname or "")
+        if value and (not parts.hostname or parts.query or parts.fragment or not (parts.scheme == "https" or plain)):
+            raise ValueError("it is not an https address such as https://login.example.org")
+        return value
+
+    @model_validator(mode="after")
+    def _whole_provider(self) -> Self:
+        if self.oidc_issuer and not (self.oidc_client and self.console_url):
+            raise ValueError("HANSE_OIDC_ISSUER needs HANSE_OIDC_CLIENT and HANSE_CONSOLE_URL beside it")
+        return self
 
     @field_validator("console_url")
     @classmethod

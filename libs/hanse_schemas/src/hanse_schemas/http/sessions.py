@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, StringConstraints
+from pydantic import ConfigDict, Field, SecretStr, StringConstraints
 
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Slug
@@ -110,3 +110,24 @@ class SessionView(Frozen):
 
 class SignedOut(Frozen):
     """The session is over."""
+
+
+class AskProvider(Frozen):
+    """Somebody wants to sign in by the provider of identities."""
+
+
+class ToProvider(Frozen):
+    """Where the browser goes to sign in; it comes back by itself."""
+
+    url: str
+
+
+class BackFromProvider(Frozen):
+    """With what a provider sends people back (RFC 6749, 4.1.2; RFC 9207). What else it says is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    code: str | None = Field(default=None, max_length=4096)
+    state: str | None = Field(default=None, max_length=1000)
+    iss: str | None = Field(default=None, max_length=1000)
+    error: str | None = Field(default=None, max_length=1000)

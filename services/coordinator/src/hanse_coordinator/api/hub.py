@@ -14,6 +14,7 @@ from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.people.entrance import Entrance
 from hanse_coordinator.people.held import Held
+from hanse_coordinator.people.provider import Provider, ProviderTerms
 from hanse_coordinator.people.records import PersonRecord
 from hanse_coordinator.people.sessions import Sessions, SessionTerms
 from hanse_coordinator.quotas import ProjectQuotas, Quotas
@@ -33,7 +34,7 @@ class HubInfo:
     """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones (`http_ca`: of
     the API itself); `proxies` are those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region
     reach the bus, where it is not at `bus_url`. `console_url`: where browsers reach the console; empty: not known.
-    `local_people`: whether people sign in by passwords of this hub."""
+    `local_people`: whether people sign in by passwords of this hub; `provider`: of identities, by which they do."""
 
     name: str
     instance: str
@@ -47,6 +48,7 @@ class HubInfo:
     sessions: SessionTerms = field(default_factory=SessionTerms)
     console_url: str = ""
     local_people: bool = True
+    provider: ProviderTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Hub:
     people: Held[PersonRecord]
     entrance: Entrance
     sessions: Sessions
+    provider: Provider | None
     presence: PresenceBoard
     compensators: CompensatorBoard
     credentials: Credentials
@@ -93,6 +96,7 @@ class Hub:
             people=people,
             entrance=Entrance(people, clock),
             sessions=Sessions(buckets.sessions, people, clock, info.sessions, keys.limiter),
+            provider=Provider(info.provider, clock) if info.provider is not None else None,
             presence=PresenceBoard(bus, clock),
             compensators=CompensatorBoard(bus),
             credentials=credentials,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.route import OPERATE, Request, Route, view
 from hanse_coordinator.records import ApiKeyRecord
@@ -25,17 +27,19 @@ async def create_key(hub: Hub, request: Request) -> IssuedKey:
         name=body.name,
         created_at=hub.clock.now(),
         created_by=request.caller.actor,
+        expires_at=None if body.expires_in is None else hub.clock.now() + timedelta(seconds=body.expires_in),
+        read_only=body.read_only or None,
     )
     entry = await hub.buckets.keys.create(record, key=key.id)
     hub.keys.note(record, entry.revision)
     where = body.project or HUB_AUDIT
     await hub.audit(request.caller, where, "key.create", f"key:{key.id}", role=body.role, name=body.name)
-    return view(IssuedKey, record, key=key.text)
+    return view(IssuedKey, record, key=key.text, read_only=body.read_only)
 
 
 async def list_keys(hub: Hub, request: Request) -> KeyList:
     found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
-    return KeyList(keys=tuple(view(KeyView, record) for record in found))
+    return KeyList(keys=tuple(_view(record) for record in found))
 
 
 async def revoke_key(hub: Hub, request: Request) -> KeyView:
@@ -47,7 +51,11 @@ async def revoke_key(hub: Hub, request: Request) -> KeyView:
     entry = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=key)
     hub.keys.note(entry.value, entry.revision)
     await hub.audit(request.caller, entry.value.project or HUB_AUDIT, "key.revoke", f"key:{key}")
-    return view(KeyView, entry.value)
+    return _view(entry.value)
+
+
+def _view(record: ApiKeyRecord) -> KeyView:
+    return view(KeyView, record, read_only=bool(record.read_only))
 
 
 ROUTES = (

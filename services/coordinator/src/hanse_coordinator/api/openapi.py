@@ -97,6 +97,8 @@ def _who(route: Route) -> str:
 
 
 def _answer(route: Route, schemas: Any) -> dict[str, Any]:
+    if route.status == 303:
+        return {"description": "Leads to the page"}
     if route.answer is None:
         return {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {"description": "Done", "content": _json(schemas[route.answer, "serialization"])}

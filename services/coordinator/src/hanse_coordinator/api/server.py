@@ -16,6 +16,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route, answer_json
 from hanse_coordinator.auth import Caller
+from hanse_coordinator.people.cookies import SAFE
 from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -98,6 +99,8 @@ def _check_rights(route: Route, caller: Caller) -> None:
             else f"{what} needs the role {needed}; {caller.person}'s is {caller.role.value if caller.role else 'none'}",
             hint="ask the operator for such a key" if not caller.person else "ask the operator",
         )
+    if caller.read_only and route.method not in SAFE:
+        raise HanseError(ErrorCode.FORBIDDEN, f"{what}: this API key is for reading alone", hint="ask the operator")
     if route.in_person and not caller.person:
         raise HanseError(ErrorCode.FORBIDDEN, f"{what} is for people who are signed in; this is a key", hint="sign in")
     if route.unscoped and caller.projects is not None:

@@ -31,6 +31,7 @@ from hanse_schemas.http.sessions import (
     AskTotp,
     ChangePassword,
     ConfirmTotp,
+    Provider,
     RemoveTotp,
     SessionView,
     SignedOut,
@@ -42,11 +43,13 @@ from hanse_schemas.http.sessions import (
 
 
 async def sign_in_ways(hub: Hub, request: Request) -> SignInWays:
-    return SignInWays(local=hub.info.local_people, provider=None)
+    return SignInWays(
+        local=hub.info.local_people, provider=Provider(label=hub.info.provider.label) if hub.info.provider else None
+    )
 
 
 async def sign_in(hub: Hub, request: Request) -> web.Response:
-    _check_page(hub, request.http)
+    _check_local(hub, request.http)
     body: SignIn = request.body
     person = await hub.entrance.by_password(
         body.name, body.password.get_secret_value(), _shown(body.code),
@@ -57,7 +60,7 @@ async def sign_in(hub: Hub, request: Request) -> web.Response:
 
 async def start(hub: Hub, request: Request) -> web.Response:
     """Use a one-time link."""
-    _check_page(hub, request.http)
+    _check_local(hub, request.http)
     body: Start = request.body
     address = address_of(request.http, hub.info.proxies)
     try:
@@ -72,21 +75,35 @@ async def start(hub: Hub, request: Request) -> web.Response:
 
 
 async def open_session(hub: Hub, http: web.Request, person: PersonRecord, by: str) -> web.Response:
+    """A new session, told to a script of the hub's page."""
+    session, shown = await begin_session(hub, http, person, by)
+    response = answer_json(_view(hub, person, session.created_at, session.expires_at, csrf_of(shown.secret)), 201)
+    give_cookies(http, response, person, shown)
+    return response
+
+
+async def begin_session(
+    hub: Hub, http: web.Request, person: PersonRecord, by: str
+) -> tuple[SessionRecord, secrets.Credential]:
     """A new session, in place of the one that the browser had."""
     before = read_cookie(http, SESSION)
     if before is not None:
         await _end(hub, before)
     session, shown = await hub.sessions.open(person)
-    view = _view(hub, person, session.created_at, session.expires_at, csrf_of(shown.secret))
-    response = answer_json(view, 201)
-    set_cookie(http, response, SESSION, shown.text)
-    if person.browser_key:
-        set_cookie(http, response, BROWSER, browser_cookie(person), kept=True)
     await hub.audit_as(
         f"person:{person.name}", f"{person.role} ({person.display or person.name}), by {by}", HUB_AUDIT, "session.open",
         f"session:{session.id}", address=address_of(http, hub.info.proxies),
     )  # fmt: skip
-    return response
+    return session, shown
+
+
+def give_cookies(
+    http: web.Request, response: web.StreamResponse, person: PersonRecord, shown: secrets.Credential
+) -> None:
+    """The session's, and one by which the browser is known from now on."""
+    set_cookie(http, response, SESSION, shown.text)
+    if person.browser_key:
+        set_cookie(http, response, BROWSER, browser_cookie(person), kept=True)
 
 
 async def get_session(hub: Hub, request: Request) -> SessionView:
@@ -160,7 +177,7 @@ async def remove_totp(hub: Hub, request: Request) -> SessionView:
     return await get_session(hub, request)
 
 
-def _check_page(hub: Hub, http: web.Request) -> None:
+def _check_local(hub: Hub, http: web.Request) -> None:
     check_json(http)
     check_origin(http)
     if not hub.info.local_people:

@@ -15,6 +15,7 @@ from hanse_coordinator.api import (
     people,
     projects,
     proof,
+    provider,
     runs,
     sessions,
     status,
@@ -24,6 +25,6 @@ from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
     status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys, people,
-    sessions, leaves, unreadable,
+    sessions, provider, leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

@@ -18,15 +18,20 @@ from aiohttp import web
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http.sessions import CSRF_HEADER
 
-SESSION, BROWSER = "hanse_session", "hanse_browser"
+SESSION, BROWSER, SIGN_IN = "hanse_session", "hanse_browser", "hanse_sign_in"
 SAFE = frozenset({"GET", "HEAD"})
+_SIGN_IN_S = 600
 _YEAR_S = 365 * 86_400
 _PORTS = {"http": 80, "https": 443}
 
 
 def on_loopback(http: web.Request) -> bool:
     """Whether the browser has reached the hub on its own machine."""
-    name = urlsplit(f"//{http.host}").hostname or ""
+    return is_loopback(urlsplit(f"//{http.host}").hostname or "")
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address is of the machine itself."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -48,6 +53,15 @@ def set_cookie(http: web.Request, response: web.StreamResponse, name: str, value
     response.set_cookie(
         cookie_name(http, name), value, max_age=_YEAR_S if kept else None, path="/", httponly=True,
         secure=not on_loopback(http), samesite="Strict",
+    )  # fmt: skip
+
+
+def set_sign_in_cookie(http: web.Request, response: web.StreamResponse, value: str) -> None:
+    """A cookie for the way to the provider of identities and back: the browser sends it where a link of the provider's
+    leads here (SameSite=Lax), which opens nothing by itself."""
+    response.set_cookie(
+        cookie_name(http, SIGN_IN), value, max_age=_SIGN_IN_S, path="/", httponly=True, secure=not on_loopback(http),
+        samesite="Lax",
     )  # fmt: skip
 
 
