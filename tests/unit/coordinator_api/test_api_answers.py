@@ -141,7 +141,7 @@ async def _runs(walk: Walk) -> None:
     run = (await walk("submit_run", {"job": JOB}, project="alpha"))["run"]
     await walk("list_runs", project="alpha")
     await walk("get_run", project="alpha", run=run)
-    for name in ("pause_run", "resume_run", "cancel_run", "run_metrics"):
+    for name in ("pause_run", "resume_run", "cancel_run", "run_metrics", "run_curves"):
         await walk(name, project="alpha", run=run)
     ref = ref_of_bytes(b"abc", key=f"models/alpha/{run}/outputs/results")
     walk.api.hub.store.put(ref.key, b"abc")

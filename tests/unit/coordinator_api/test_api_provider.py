@@ -56,7 +56,7 @@ async def hospital(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> An
         )  # fmt: skip
         told = {"provider": terms, "console_url": f"http://{LOOPBACK}"}
         apis = [await stack.enter_async_context(replica(broker, tmp_path / "store", clock, **told)) for _ in range(2)]
-        yield Hospital(*apis, provider)
+        yield Hospital(apis[0], apis[1], provider)
 
 
 async def test_a_person_goes_to_the_provider_and_comes_back_with_what_their_groups_may(

@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from pydantic import Field
+
 from hanse_fabric.messages.base import Frozen
+
+
+class WatchQuery(Frozen):
+    """Events whose place in the stream is above `after` (`Last-Event-ID` says the same); `brief`: finished rounds
+    without what each site has told, and without curves."""
+
+    after: int = Field(default=0, ge=0, le=10**18)
+    brief: bool = False
 
 
 class Event(Frozen):

@@ -147,6 +147,14 @@ class RoundBytes(Frozen):
     sites: dict[str, LinkBytes]
 
 
+class MetricsQuery(Frozen):
+    """Rounds with a number above `after`, at most `limit` of them; `sites`: whether with what each site has told."""
+
+    after: int = Field(default=0, ge=0)
+    limit: int = Field(default=100_000, ge=1, le=100_000)
+    sites: bool = True
+
+
 class RunMetrics(Frozen):
     """The finished rounds of a run, in order; `wire`: bytes of all that were begun."""
 

@@ -13,9 +13,10 @@ from hanse_fabric.clock import ends_within
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT, Stream
-from hanse_schemas.http.events import Event
+from hanse_schemas.http.events import Event, WatchQuery
 from hanse_schemas.http.runs import FINAL_STATES
 
+_LONG = frozenset({"sites", "curves"})
 HEARTBEAT_S = 15.0
 _LOOK_S = 0.5
 _TOGETHER_S, _MOST_TOGETHER = 0.05, 256
@@ -24,7 +25,8 @@ _STREAM: Stream = EVENT.stream or Stream("")
 
 async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
     """Events with their stream sequence as id. A comment every 15 s keeps proxies from closing the connection."""
-    after = _last_seen(request.http)
+    query: WatchQuery = request.query
+    after = max(query.after, _last_seen(request.http))
     tokens = {"project": request.project, "run": str(request.path["run"])}
     await hub.buckets.runs.require(**tokens)
     response = web.StreamResponse(
@@ -32,7 +34,7 @@ async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
     )
     await response.prepare(request.http)
     try:
-        await _send(hub, request.http, response, tokens, after)
+        await _send(hub, request.http, response, tokens, after, brief=query.brief)
         await response.write_eof()
     except ConnectionError:
         return response  # the watcher has left, perhaps because it has seen the last event
@@ -49,14 +51,20 @@ def _last_seen(request: web.Request) -> int:
 
 
 async def _send(
-    hub: Hub, request: web.Request, response: web.StreamResponse, tokens: dict[str, str], after: int
+    hub: Hub,
+    request: web.Request,
+    response: web.StreamResponse,
+    tokens: dict[str, str],
+    after: int,
+    *,
+    brief: bool,
 ) -> None:
     subject = EVENT.of(**tokens)
     entry = await hub.buckets.runs.require(**tokens)
     if entry.value.state in FINAL_STATES:
         for record in await hub.bus.snapshot(_STREAM, subject):
             if record.sequence > after:
-                await response.write(_frame(record, RunEvent.decode(record.data)))
+                await response.write(_frame(record, RunEvent.decode(record.data), brief=brief))
         return
     async with hub.bus.follow(_STREAM, subject, after=after) as records:
         following = asyncio.ensure_future(anext(records))
@@ -70,7 +78,7 @@ async def _send(
                 while following.done() and not over and len(frames) < _MOST_TOGETHER:
                     record = following.result()
                     event = RunEvent.decode(record.data)
-                    frames.append(_frame(record, event))
+                    frames.append(_frame(record, event, brief=brief))
                     over = event.kind == "state" and event.data.get("state") in FINAL_STATES
                     following = asyncio.ensure_future(anext(records))
                     await hub.clock.sleep(0)  # the next is there by then, if it is at hand
@@ -111,12 +119,13 @@ async def _stop(following: asyncio.Future[Record]) -> None:
     await asyncio.wait({following})
 
 
-def _frame(record: Record, event: RunEvent) -> bytes:
-    told = Event(kind=event.kind, at=event.at, round=event.round, data=event.data)
+def _frame(record: Record, event: RunEvent, *, brief: bool) -> bytes:
+    data = {name: value for name, value in event.data.items() if not (brief and name in _LONG)}
+    told = Event(kind=event.kind, at=event.at, round=event.round, data=data)
     return f"id: {record.sequence}\nevent: {event.kind}\ndata: {told.model_dump_json()}\n\n".encode()
 
 
 ROUTES = (
     Route("GET", "/v1/projects/{project}/runs/{run}/events", OWN, watch_run, None,
-          "Watch a run: server-sent events; `Last-Event-ID` resumes"),
+          "Watch a run: server-sent events; `Last-Event-ID` resumes", query=WatchQuery),
 )  # fmt: skip

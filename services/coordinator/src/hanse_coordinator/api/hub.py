@@ -19,6 +19,7 @@ from hanse_coordinator.people.records import PersonRecord
 from hanse_coordinator.people.sessions import Sessions, SessionTerms
 from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets, ProjectRecord
+from hanse_coordinator.watching.histories import Histories
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import AuditEvent
@@ -63,6 +64,7 @@ class Hub:
     entrance: Entrance
     sessions: Sessions
     provider: Provider | None
+    histories: Histories
     presence: PresenceBoard
     compensators: CompensatorBoard
     credentials: Credentials
@@ -97,6 +99,7 @@ class Hub:
             entrance=Entrance(people, clock),
             sessions=Sessions(buckets.sessions, people, clock, info.sessions, keys.limiter),
             provider=Provider(info.provider, clock) if info.provider is not None else None,
+            histories=Histories(bus),
             presence=PresenceBoard(bus, clock),
             compensators=CompensatorBoard(bus),
             credentials=credentials,

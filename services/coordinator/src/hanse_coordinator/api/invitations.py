@@ -7,12 +7,14 @@ from typing import Literal
 
 from hanse_coordinator.absence import was_away_too_long
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.records import InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import make_join_token
 from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import InvitationList, InvitationView, Invite, IssuedInvitation
+from hanse_schemas.http.paging import Page
 
 
 def _view(record: InvitationRecord, now: datetime) -> InvitationView:
@@ -67,7 +69,8 @@ async def list_invitations(hub: Hub, request: Request) -> InvitationList:
     now = hub.clock.now()
     found = [entry.value for entry in await hub.buckets.invitations.list()]
     own = sorted((record for record in found if record.project == request.project), key=lambda item: item.created_at)
-    return InvitationList(invitations=tuple(_view(record, now) for record in own))
+    page = page_of(own, request.query, lambda record: record.id)
+    return InvitationList(invitations=tuple(_view(record, now) for record in page))
 
 
 async def revoke_invitation(hub: Hub, request: Request) -> InvitationView:
@@ -93,6 +96,6 @@ _BASE = "/v1/projects/{project}/invitations"
 ROUTES = (
     Route("POST", _BASE, OWN, create_invitation, IssuedInvitation, "Invite a site: a one-time join token",
           body=Invite, status=201),
-    Route("GET", _BASE, OWN, list_invitations, InvitationList, "A project's invitations"),
+    Route("GET", _BASE, OWN, list_invitations, InvitationList, "A project's invitations", query=Page),
     Route("DELETE", _BASE + "/{invitation}", OWN, revoke_invitation, InvitationView, "Void a token that is not used"),
 )  # fmt: skip

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OPERATE, Request, Route, view
 from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_schemas.http.keys import ApiRole, CreateKey, IssuedKey, KeyList, KeyView
+from hanse_schemas.http.paging import Page
 
 
 async def create_key(hub: Hub, request: Request) -> IssuedKey:
@@ -39,7 +41,8 @@ async def create_key(hub: Hub, request: Request) -> IssuedKey:
 
 async def list_keys(hub: Hub, request: Request) -> KeyList:
     found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
-    return KeyList(keys=tuple(_view(record) for record in found))
+    page = page_of(found, request.query, lambda record: record.id)
+    return KeyList(keys=tuple(_view(record) for record in page))
 
 
 async def revoke_key(hub: Hub, request: Request) -> KeyView:
@@ -61,6 +64,7 @@ def _view(record: ApiKeyRecord) -> KeyView:
 ROUTES = (
     Route("POST", "/v1/keys", OPERATE, create_key, IssuedKey, "Make an API key", body=CreateKey, status=201,
           unscoped=True),
-    Route("GET", "/v1/keys", OPERATE, list_keys, KeyList, "All API keys, without their secrets", unscoped=True),
+    Route("GET", "/v1/keys", OPERATE, list_keys, KeyList, "All API keys, without their secrets", query=Page,
+          unscoped=True),
     Route("DELETE", "/v1/keys/{key}", OPERATE, revoke_key, KeyView, "Revoke an API key", unscoped=True),
 )  # fmt: skip

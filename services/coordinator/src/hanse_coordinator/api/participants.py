@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.keys import ApiRole
+from hanse_schemas.http.paging import Page
 from hanse_schemas.http.participants import ParticipantList, ParticipantView
 
 
@@ -36,9 +38,9 @@ def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
 async def list_participants(hub: Hub, request: Request) -> ParticipantList:
     await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.participants.list(project=request.project)]
-    return ParticipantList(
-        participants=tuple(_view(hub, record) for record in sorted(found, key=lambda record: record.participant))
-    )
+    found.sort(key=lambda record: record.participant)
+    page = page_of(found, request.query, lambda record: record.participant, by_name=True)
+    return ParticipantList(participants=tuple(_view(hub, record) for record in page))
 
 
 async def get_participant(hub: Hub, request: Request) -> ParticipantView:
@@ -78,7 +80,7 @@ async def _revoke_all(bucket: Bucket[R], site: ParticipantRecord, wanted: Callab
 
 _BASE = "/v1/projects/{project}/participants"
 ROUTES = (
-    Route("GET", _BASE, OWN, list_participants, ParticipantList, "A project's participants"),
+    Route("GET", _BASE, OWN, list_participants, ParticipantList, "A project's participants", query=Page),
     Route("GET", _BASE + "/{participant}", READ, get_participant, ParticipantView,
           "A participant; a site sees itself"),
     Route("POST", _BASE + "/{participant}/revoke", OWN, revoke_participant, ParticipantView,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OPERATE, Request, Route, view
 from hanse_coordinator.people.entrance import with_link
 from hanse_coordinator.people.records import PersonRecord, person_key
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import Credential
+from hanse_schemas.http.paging import Page
 from hanse_schemas.http.people import CreatePerson, IssuedPerson, PersonList, PersonView, Rights
 
 
@@ -45,7 +47,8 @@ async def create_person(hub: Hub, request: Request) -> IssuedPerson:
 
 async def list_people(hub: Hub, request: Request) -> PersonList:
     found = sorted((entry.value for entry in await hub.buckets.people.list()), key=lambda record: record.name)
-    return PersonList(people=tuple(_view(hub, record) for record in found))
+    page = page_of(found, request.query, lambda record: record.name, by_name=True)
+    return PersonList(people=tuple(_view(hub, record) for record in page))
 
 
 async def get_person(hub: Hub, request: Request) -> PersonView:
@@ -155,7 +158,8 @@ _ONE = "/v1/people/{person}"
 ROUTES = (
     Route("POST", "/v1/people", OPERATE, create_person, IssuedPerson, "Let a person in, by a one-time link",
           body=CreatePerson, status=201, unscoped=True),
-    Route("GET", "/v1/people", OPERATE, list_people, PersonList, "All people who may sign in", unscoped=True),
+    Route("GET", "/v1/people", OPERATE, list_people, PersonList, "All people who may sign in", query=Page,
+          unscoped=True),
     Route("GET", _ONE, OPERATE, get_person, PersonView, "A person", unscoped=True),
     Route("POST", _ONE + "/rights", OPERATE, set_rights, PersonView,
           "Say what a person may; it works at once", body=Rights, unscoped=True),

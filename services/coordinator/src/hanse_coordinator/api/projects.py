@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.http.paging import Page
 from hanse_schemas.http.projects import Absence, CreateProject, ProjectList, ProjectView
 
 
@@ -35,7 +37,8 @@ async def create_project(hub: Hub, request: Request) -> ProjectView:
 async def list_projects(hub: Hub, request: Request) -> ProjectList:
     found = [entry.value for entry in await hub.buckets.projects.list()]
     seen = sorted((record for record in found if request.caller.sees(record.name)), key=lambda record: record.name)
-    return ProjectList(projects=tuple(view(ProjectView, record) for record in seen))
+    page = page_of(seen, request.query, lambda record: record.name, by_name=True)
+    return ProjectList(projects=tuple(view(ProjectView, record) for record in page))
 
 
 async def get_project(hub: Hub, request: Request) -> ProjectView:
@@ -59,7 +62,7 @@ ROUTES = (
         "POST", "/v1/projects", OWN, create_project, ProjectView, "Create a project",
         body=CreateProject, status=201, unscoped=True,
     ),
-    Route("GET", "/v1/projects", READ, list_projects, ProjectList, "The projects that the key may see"),
+    Route("GET", "/v1/projects", READ, list_projects, ProjectList, "The projects that the key may see", query=Page),
     Route("GET", "/v1/projects/{project}", READ, get_project, ProjectView, "A project"),
     Route("POST", "/v1/projects/{project}/absence", OWN, set_absence, ProjectView,
           "Say how long a site may be away and come back without another invitation", body=Absence),

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.preflight import ask_sites
@@ -19,10 +20,12 @@ from hanse_fabric.telemetry import inject
 from hanse_learning.config.checks import check_model, has_own_model
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe, whole_epsilon
+from hanse_schemas.http.paging import Page
 from hanse_schemas.http.runs import (
     ALL_SITES,
     FINAL_STATES,
     Checked,
+    MetricsQuery,
     Question,
     RoundBytes,
     RoundMetrics,
@@ -39,7 +42,6 @@ from hanse_schemas.prepare import completed_job, features_schema
 from hanse_schemas.schema import DataSchema, unit_of
 
 S = TypeVar("S", bound=RunSummary)
-_EVENTS: Stream = EVENT.stream or Stream("")
 _BYTES: Stream = SENT_BYTES.stream or Stream("")
 
 
@@ -123,7 +125,8 @@ async def list_runs(hub: Hub, request: Request) -> RunList:
     await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.runs.list(project=request.project)]
     found.sort(key=lambda record: (record.created_at, record.run), reverse=True)
-    return RunList(runs=tuple(_summary(RunSummary, record) for record in found))
+    page = page_of(found, request.query, lambda record: record.run)
+    return RunList(runs=tuple(_summary(RunSummary, record) for record in page))
 
 
 async def get_run(hub: Hub, request: Request) -> RunView:
@@ -165,23 +168,20 @@ async def _steer(hub: Hub, request: Request, wanted: Wanted, action: str) -> Run
 async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
     run = request.path["run"]
     job = (await hub.buckets.runs.require(project=request.project, run=run)).value.job
-    rounds: dict[int, RoundMetrics] = {}
-    for record in await hub.bus.snapshot(_EVENTS, EVENT.of(project=request.project, run=run)):
-        event = RunEvent.decode(record.data)
-        if event.kind == "round-finished":
-            rounds[event.round] = RoundMetrics(
-                round=event.round,
-                at=event.at,
-                metrics=event.data.get("metrics") or {},
-                sites=event.data.get("sites") or {},
-                bytes=event.data.get("bytes") or {},
-                formula=event.data.get("formula") or {},
-                undefined=event.data.get("undefined") or {},
-                curves=event.data.get("curves") or {},
-            )
+    query: MetricsQuery = request.query
+    rounds = with_few_curves(await hub.histories.rounds(request.project, run), job.stop)
+    wanted = [each for each in rounds if each.round > query.after][: query.limit]
+    if not query.sites:
+        wanted = [each.model_copy(update={"sites": {}}) for each in wanted]
+    upto = wanted[-1].round if len(wanted) == query.limit else None
+    wire = await _wire(hub, request.project, run, job)
     return RunMetrics(
-        rounds=with_few_curves([rounds[number] for number in sorted(rounds)], job.stop),
-        wire=await _wire(hub, request.project, run, job),
+        rounds=tuple(wanted),
+        wire=tuple(
+            each
+            for each in wire
+            if (each.round > query.after or not query.after) and (upto is None or each.round <= upto)
+        ),
     )
 
 
@@ -212,10 +212,10 @@ ROUTES = (
     Route("POST", "/v1/projects/{project}/check", OWN, check_job, Checked, "Check a job without running it",
           body=Question),
     Route("POST", _BASE, OWN, submit_run, RunView, "Submit a run", body=Submission, status=201),
-    Route("GET", _BASE, OWN, list_runs, RunList, "A project's runs"),
+    Route("GET", _BASE, OWN, list_runs, RunList, "A project's runs", query=Page),
     Route("GET", _RUN, OWN, get_run, RunView, "A run"),
     Route("POST", _RUN + "/pause", OWN, pause_run, RunView, "Pause a run at its next step"),
     Route("POST", _RUN + "/resume", OWN, resume_run, RunView, "Let a paused run go on"),
     Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now"),
-    Route("GET", _RUN + "/metrics", OWN, run_metrics, RunMetrics, "Metrics by round"),
+    Route("GET", _RUN + "/metrics", OWN, run_metrics, RunMetrics, "Metrics by round", query=MetricsQuery),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hanse_coordinator.api import (
     audit,
+    curves,
     events,
     invitations,
     joining,
@@ -24,7 +25,7 @@ from hanse_coordinator.api import (
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
-    status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys, people,
-    sessions, provider, leaves, unreadable,
+    status, proof, joining, projects, invitations, participants, runs, curves, outputs, events, models, audit, keys,
+    people, sessions, provider, leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

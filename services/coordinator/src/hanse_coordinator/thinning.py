@@ -1,0 +1,57 @@
+"""Curves of few points that show what curves of many show.
+
+Of each stretch of rounds the lowest and the highest are kept, as M4 does for each column of pixels (Jugel et al.,
+2014): a peak is never lost, which a choice by triangles (LTTB) does not promise, and every point has really been. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Value = float | None
+
+
+def kept(values: Sequence[Value], points: int) -> list[int]:
+    """Which of the values are kept: first, last, and of each of (points - 2) / 2 stretches the lowest and the highest;
+    of a stretch without a value its first.
+
+    Args:
+        points: at least 4; no more are kept.
+    """
+    count = len(values)
+    if count <= points:
+        return list(range(count))
+    stretches, inner = (points - 2) // 2, count - 2
+    found = {0, count - 1}
+    for stretch in range(stretches):
+        begin, end = 1 + stretch * inner // stretches, 1 + (stretch + 1) * inner // stretches
+        told = [(value, at) for at in range(begin, end) if (value := values[at]) is not None]
+        found |= {min(told)[1], max(told, key=lambda each: (each[0], -each[1]))[1]} if told else {begin}
+    return sorted(found)
+
+
+def spans(values: Mapping[str, Sequence[Value]], rounds: Sequence[int]) -> tuple[list[Value], list[Value]]:
+    """The lowest and the highest over all sites, of all rounds since the kept one before.
+
+    Args:
+        values: by site, one for each round.
+        rounds: which are kept, as indices.
+    """
+    low: list[Value] = []
+    high: list[Value] = []
+    begin = 0
+    for at in rounds:
+        told = [each for column in values.values() for each in column[begin : at + 1] if each is not None]
+        low.append(min(told, default=None))
+        high.append(max(told, default=None))
+        begin = at + 1
+    return low, high
+
+
+def number(value: Any) -> Value:
+    """Six digits of what is a number and can be drawn; None of all else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")
