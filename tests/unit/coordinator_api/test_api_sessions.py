@@ -5,6 +5,7 @@ Each attack has its control beside it: the same request, with what the defence a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from ipaddress import ip_network
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 from argon2.profiles import CHEAPEST
 
-from browsers import Browser, code_at
+from browsers import LOOPBACK, Browser, code_at
 from clocks import HandClock
+from hanse_coordinator.api import events
 from hanse_coordinator.people import attempts
 from hanse_coordinator.people.passwords import Passwords
 from hanse_coordinator.people.sessions import MOST_OF_A_PERSON
 from hanse_fabric.bus.memory import MemoryBroker
-from hub_api import Api, replica
+from hub_api import JOB, SCHEMA, Api, replica
 
 PASSWORD = "seven grey herons over the Trave"
 NEW = "nine brown otters under the Alster"
@@ -311,3 +313,28 @@ async def test_a_hub_may_know_no_passwords_at_all(broker: MemoryBroker, clock: H
     async with replica(broker, tmp_path / "store", clock, local_people=False) as api:
         assert await Browser(api).ok("GET", "/v1/sign-in") == {"local": False, "provider": None}
         assert (await Browser(api).refused("POST", "/v1/session", credentials()))[:2] == (403, "forbidden")
+
+
+@pytest.mark.parametrize("end", ["sign out", "revoke the key", "nothing"])
+async def test_who_may_no_more_is_told_no_more_of_a_run(hub: Any, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT_S", 0.05)
+    operator, owner = await hub.make_key("operator"), await hub.make_key("owner")
+    await hub.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    run = (await hub.ok("POST", "/v1/projects/alpha/runs", owner, {"job": JOB}))["run"]
+    await hub.make_person("ada")
+    browser = await Browser(hub).enter("ada")
+    headers = {"Host": LOOPBACK, "Cookie": f"hanse_session={browser.cookies['hanse_session'].value}"}
+    if end == "revoke the key":
+        headers = {"Authorization": f"Bearer {owner}"}
+    async with hub.client.get(f"/v1/projects/alpha/runs/{run}/events", headers=headers) as stream:
+        await stream.content.readuntil(b"still here")
+        if end == "sign out":
+            await browser.ok("DELETE", "/v1/session")
+        elif end == "revoke the key":
+            await hub.ok("DELETE", f"/v1/keys/{owner.split('_')[1]}", operator)
+        else:
+            for _ in range(5):  # the control: it goes on
+                await stream.content.readuntil(b"still here")
+            return
+        async with asyncio.timeout(60):
+            await stream.content.read()

@@ -142,6 +142,14 @@ class KeyRing:
         if record.id not in self._records or self._records[record.id][1] <= revision:
             self._records[record.id] = record, revision
 
+    def admits(self, key: str) -> bool:
+        """Whether a key that was shown before is still good."""
+        held = self._records.get(key)
+        return held is not None and not held[0].revoked and not self._is_over(held[0])
+
+    def _is_over(self, record: ApiKeyRecord) -> bool:
+        return record.expires_at is not None and record.expires_at <= self._clock.now()
+
     async def identify(self, header: str | None, address: str) -> Caller:
         """The caller behind an Authorization header.
 
@@ -162,7 +170,7 @@ class KeyRing:
             kept = record.hash if record is not None else _NOBODY
             if not hmac.compare_digest(credential.hash, kept) or record is None or record.revoked:
                 raise HanseError(ErrorCode.UNAUTHENTICATED, "API key: it is not known here, or was revoked", hint=_HINT)
-            if record.expires_at is not None and record.expires_at <= self._clock.now():
+            if record.expires_at is not None and self._is_over(record):
                 raise HanseError(
                     ErrorCode.UNAUTHENTICATED, f"API key: it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC",
                     hint="ask the operator for another",

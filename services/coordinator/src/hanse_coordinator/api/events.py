@@ -34,7 +34,7 @@ async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
     )
     await response.prepare(request.http)
     try:
-        await _send(hub, request.http, response, tokens, after, brief=query.brief)
+        await _send(hub, request, response, tokens, after, brief=query.brief)
         await response.write_eof()
     except ConnectionError:
         return response  # the watcher has left, perhaps because it has seen the last event
@@ -52,7 +52,7 @@ def _last_seen(request: web.Request) -> int:
 
 async def _send(
     hub: Hub,
-    request: web.Request,
+    request: Request,
     response: web.StreamResponse,
     tokens: dict[str, str],
     after: int,
@@ -92,22 +92,24 @@ async def _send(
 
 async def _quiet(
     hub: Hub,
-    request: web.Request,
+    request: Request,
     response: web.StreamResponse,
     tokens: dict[str, str],
     following: asyncio.Future[Record],
 ) -> bool:
-    """Wait for the next event; True when none will come, or nobody is there for it."""
+    """Wait for the next event; True when none will come, or nobody is there for it, or may be any more."""
     beat = hub.clock.monotonic() + HEARTBEAT_S
     while True:
         if await ends_within(hub.clock, following, _LOOK_S):
             return False
-        transport = request.transport
+        transport = request.http.transport
         if hub.stopping.is_set() or transport is None or transport.is_closing():
             return True
         if hub.clock.monotonic() >= beat:
             beat = hub.clock.monotonic() + HEARTBEAT_S
             await response.write(b": still here\n\n")
+            if not await hub.admits(request.caller):
+                return True
             entry = await hub.buckets.runs.get(**tokens)
             if entry is None or entry.value.state in FINAL_STATES:
                 # Its last event was lost, or told while nobody could hear; the record is what counts.

@@ -117,6 +117,12 @@ class Hub:
             "presence": self.presence.watch(), "compensators": self.compensators.watch(),
         }  # fmt: skip
 
+    async def admits(self, caller: Caller) -> bool:
+        """Whether somebody who was let in before would be let in now: for answers that last."""
+        if caller.session:
+            return await self.sessions.is_open(caller.session)
+        return self.keys.admits(caller.key)
+
     async def project(self, name: str) -> ProjectRecord:
         """The project; NOT_FOUND if there is none."""
         return (await self.buckets.projects.require(project=name)).value
