@@ -17,6 +17,7 @@ from hanse.files import save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.listed import Checked, Participants
+from hanse.people import AsyncPeople
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unmarked, unpublished
 from hanse_fabric.names import HUB_REGION
@@ -44,6 +45,7 @@ class AsyncHub:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.projects = AsyncProjects(transport)
+        self.people = AsyncPeople(transport)
 
     @property
     def url(self) -> str:

@@ -17,12 +17,13 @@ from hanse.background import LoopThread
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
+from hanse.people import AsyncPeople
 from hanse.views import Event, RunView
 from hanse_fabric.errors import HanseError
 from hanse_schemas.http.models import ModelView
 from hanse_schemas.http.outputs import OutputView
 
-A = TypeVar("A", bound=AsyncHub | AsyncModel | AsyncProject | AsyncProjects | AsyncRun)
+A = TypeVar("A", bound=AsyncHub | AsyncModel | AsyncPeople | AsyncProject | AsyncProjects | AsyncRun)
 P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W")
@@ -243,12 +244,23 @@ class Projects(_Waiting[AsyncProjects]):
         return Table(("project", "description"), [(item.name, item.description) for item in self.list()])
 
 
+class People(_Waiting[AsyncPeople]):
+    """The people who may sign in at a hub with a browser; for operators."""
+
+    add = _waits(AsyncPeople.add)
+    list = _waits(AsyncPeople.list)
+    set_rights = _waits(AsyncPeople.set_rights)
+    reset = _waits(AsyncPeople.reset)
+    revoke = _waits(AsyncPeople.revoke)
+
+
 class Hub(_Waiting[AsyncHub]):
     """A connection to a hub. Close it, or use it as a context manager."""
 
     def __init__(self, asked: AsyncHub) -> None:
         super().__init__(asked)
         self.projects = Projects(asked.projects)
+        self.people = People(asked.people)
 
     @property
     def url(self) -> str:

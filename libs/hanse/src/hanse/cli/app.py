@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hanse.cli import audit, config, doctor, gwas, hub, lab, model, new, project, run, site
+from hanse.cli import audit, config, doctor, gwas, hub, lab, model, new, people, project, run, site
 from hanse.cli.demo import demo
 from hanse.cli.up import up
 
@@ -24,6 +24,7 @@ def build() -> typer.Typer:
     app.add_typer(site.app, name="site")
     app.add_typer(run.app, name="run")
     app.add_typer(model.app, name="model")
+    app.add_typer(people.app, name="people")
     app.add_typer(audit.app, name="audit")
     app.add_typer(lab.app, name="lab")
     app.add_typer(gwas.app, name="gwas")
