@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -215,3 +217,16 @@ def test_settings_that_cannot_be_meant_are_refused_at_start(wrong: dict[str, str
         monkeypatch.setenv(name, value)
     with pytest.raises(HanseError, match=r"HANSE_(OIDC|CONSOLE)"):
         load_settings(CoordinatorSettings)
+
+
+def test_the_page_for_operators_names_settings_that_there_are_and_roles_that_are_read(monkeypatch: Any) -> None:
+    page = (Path(__file__).parents[3] / "docs/signing-in.md").read_text()
+    known = {f"HANSE_{name.upper()}" for name in CoordinatorSettings.model_fields} | {"HANSE_URL", "HANSE_API_KEY"}
+    assert set(re.findall(r"HANSE_[A-Z_]+[A-Z]", page)) <= known
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    for line in block.splitlines():
+        (word,) = shlex.split(line)
+        monkeypatch.setenv(*word.split("=", 1))
+    settings = load_settings(CoordinatorSettings)
+    assert roles_of(settings.oidc_roles)["cardiology"].projects == ("triage",)
+    assert settings.console_url + CALLBACK in page
