@@ -147,7 +147,13 @@ def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run
 
     assert run("project", "create", "triage", "--schema", "schema.yaml", "--json").body == {"project": "triage"}
     assert project.calls("POST", "/v1/projects")[0].body["schema"] == {"kind": "open"}
-    assert "invite triage" in run("project", "create", "triage", "--schema", "schema.yaml").out
+    told = run("project", "create", "triage", "--schema", "schema.yaml").out
+    assert "invite triage" in told
+    assert "names no values" not in told
+    tmp_schema = "{kind: tabular, target: y, classes: 2, features: [{name: sex, kind: category}, {name: age}]}"
+    Path("schema.yaml").write_text(tmp_schema)
+    told = run("project", "create", "triage", "--schema", "schema.yaml").out
+    assert "Of the categories sex the schema names no values" in " ".join(told.split())
     assert run("project", "list", "--json").body[0]["name"] == "triage"
     assert "[bold]who[/] first" in run("project", "list").out
     assert run("project", "invite", "triage", "north", "--json").body == {

@@ -69,6 +69,13 @@ def test_runs_of_other_metrics_are_compared_by_what_they_share() -> None:
     assert len(nothing.frame()) == 0
 
 
+def test_runs_that_stop_by_the_same_metric_are_compared_by_it() -> None:
+    rounds = [{**each, "metrics": {**each["metrics"], "accuracy": 0.5, "auroc": 0.7}} for each in finished(0.9)]
+    stopping = [a_run(at, {**JOB, "stop": {"metric": "auroc", "patience": 2}}, rounds) for at in (1, 2)]
+    assert Comparison(stopping).metric == "auroc"
+    assert Comparison([stopping[0], a_run(2, JOB, rounds)]).metric == "accuracy"
+
+
 @pytest.mark.parametrize(
     ("numbers", "metric", "message"),
     [((1,), "", "two or more"), ((1, 1), "", "each once"), ((1, 2), "auroc", "one of loss, train_loss")],

@@ -247,7 +247,7 @@ def test_what_a_rule_refuses_is_refused_without_the_cell(
         ({"columns": [{"name": "x", "scale": "robst"}]}, "'standard', 'robust', 'minmax' or 'none'"),
         ({"columns": [{"name": "x", "unknown": "other"}]}, "unknown: Extra inputs are not permitted"),
         ({"columns": [{"name": "x", "kind": "category"}]}, "number, as the schema says"),
-        ({}, "c.values: None is not the category's values, in the project's schema"),
+        ({}, "c is a category, and the project's schema does not declare its values"),
     ],
 )
 def test_a_rule_that_does_not_fit_the_schema_is_refused(prepare: dict[str, Any], told: str) -> None:

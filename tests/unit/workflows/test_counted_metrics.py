@@ -60,6 +60,8 @@ def test_means_that_every_run_has_need_no_counts() -> None:
     ("schema", "changes", "words"),
     [
         (_CLASSES, {"evaluate": {"metrics": ["aurok"]}}, "metrics: 'aurok' is none of Hanse's own: loss, .*auroc"),
+        (_CLASSES, {"evaluate": {"metrics": ["Confusion"]}}, "'Confusion' is none of Hanse's own.*hanse run curves"),
+        (_NUMBERS, {"evaluate": {"metrics": ["concordance"]}}, "of two classes it is auroc; of regression it is not"),
         (_CLASSES, {"evaluate": {"metrics": "auroc"}}, r"evaluate.metrics: a list is needed, .*\(given 'auroc'\)"),
         (_NUMBERS, {"evaluate": {"metrics": ["auroc"]}}, "evaluate.metrics: 'auroc'.*a metric of regression: .*mae"),
         (_CLASSES, {"evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*a metric of classification.*auroc"),

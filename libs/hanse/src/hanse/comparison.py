@@ -23,7 +23,8 @@ class Comparison:
 
     Args:
         runs: each with its finished rounds.
-        metric: to compare them by; empty: the first that is measured in all of them.
+        metric: to compare them by; empty: the jobs' `stop.metric`, where it is the same, or else the first that is
+            measured in all of them.
 
     Raises:
         HanseError: INVALID_INPUT for fewer than two runs, one that is there twice, or a metric that none measured.
@@ -36,7 +37,7 @@ class Comparison:
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise invalid("runs", twice, "each once")
         self.runs = tuple(runs)
-        self.metric = metric or _common(history for _, history in runs)
+        self.metric = metric or _common(runs)
         if self.metric and all(value is None for _, history in runs for value in history.mean(self.metric)):
             measured = sorted({name for _, history in runs for name in _measured(history)})
             raise invalid("metric", metric, f"one of {', '.join(measured)}" if measured else "runs that measure some")
@@ -143,8 +144,10 @@ def _measured(history: History) -> set[str]:
     return {name for item in history.rounds for name in item.get("metrics") or {}}
 
 
-def _common(histories: Any) -> str:
-    """What to look at first, of what all have measured that have measured anything."""
-    some = [history for history in histories if history.metric]
-    shared = set.intersection(*(_measured(history) for history in some)) if some else set()
-    return next((history.metric for history in some if history.metric in shared), min(shared, default=""))
+def _common(runs: Sequence[tuple[RunView, History]]) -> str:
+    """What to look at first, of what all have measured that have measured anything: what all stop by, if it is one."""
+    some = [(view, history) for view, history in runs if history.metric]
+    shared = set.intersection(*(_measured(history) for _, history in some)) if some else set()
+    stops = {str((view.job.get("stop") or {}).get("metric")) for view, _ in some}
+    first = (*(stops if len(stops) == 1 else ()), *(history.metric for _, history in some))
+    return next((name for name in first if name in shared), min(shared, default=""))

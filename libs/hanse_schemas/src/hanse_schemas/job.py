@@ -105,7 +105,9 @@ class Evaluation(Frozen):
     def _is_known(self) -> Evaluation:
         every = {**metrics.METRICS, **metrics.COUNTED}
         if unknown := [name for name in self.named if name not in every]:
-            raise ValueError(f"metrics: {unknown[0]!r} is none of Hanse's own: {', '.join(every)}")
+            elsewhere = metrics.ELSEWHERE.get(unknown[0].lower())
+            told = f"; {elsewhere}" if elsewhere else ""
+            raise ValueError(f"metrics: {unknown[0]!r} is none of Hanse's own: {', '.join(every)}{told}")
         if self.metrics and self.every == 0:
             raise ValueError("metrics: they are never taken, for every is 0: 1 or more is needed")
         if self.subgroups is not None and not metrics.families(self.named):

@@ -95,6 +95,21 @@ def known(name: str) -> Metric | Counted | None:
     return None
 
 
+_CURVES = "it comes with the others, and `hanse run curves` shows it (run.curves())"
+_CONCORDANCE = (
+    "of two classes it is auroc; of regression it is not counted, for sites would count pairs of truth and score, "
+    "which tell of single people (docs/model-metrics.md)"
+)
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("confusion", "confusion_matrix", "calibration", "calibration_curve", "roc", "roc_curve"), _CURVES)
+    | dict.fromkeys(("concordance", "concordance_index", "c_index", "cindex", "harrell"), _CONCORDANCE)
+    | dict.fromkeys(("auc", "roc_auc", "aucroc"), "here it is called auroc")
+    | {"recall": "here it is called sensitivity", "mcc": "here it is called matthews"}
+    | {"auprc": "here it is called average_precision", "ppv": "here it is called precision"}
+)
+"""What people look for under names that are no metric's, and where it is."""
+
+
 def of_task(task: Task) -> tuple[str, ...]:
     """The metrics that a job of that task may name in `evaluate.metrics`."""
     every = {name for name, metric in METRICS.items() if task in metric.tasks}

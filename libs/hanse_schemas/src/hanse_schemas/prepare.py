@@ -385,9 +385,11 @@ def _of_column(column: Column, prepare: Prepare, own: Mapping[str, Any]) -> Rule
         said = {**prepare.numbers, **said, "formats": column.formats}
     rule = _rule({**said, **{name: value for name, value in own.items() if name not in _SAID}})
     if isinstance(rule, CategoryRule) and rule.form != "hashed" and not rule.values:
-        raise invalid(
-            f"prepare.columns: {rule.name}.values", None, "the category's values, in the project's schema",
-            hint="or form: hashed, which needs none; or kind: text in the schema, which leaves the column out",
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"prepare.columns: {rule.name} is a category, and the project's schema does not declare its values",
+            hint=f"in the job, prepare: {{columns: [{{name: {rule.name}, form: hashed}}]}} needs none; in the schema "
+            "of a new project, values: [...] (hanse site values shows a site's), or kind: text, which leaves it out",
         )  # fmt: skip
     return rule
 

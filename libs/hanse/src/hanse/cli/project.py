@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,8 +36,19 @@ def create(
         project = connection.projects.create(name, schema=declared, description=description)
     if json:
         emit_json({"project": project.name})
-    else:
-        print(f"Project {project.name} is there. Next: hanse project invite {project.name} SITE")
+        return
+    print(f"Project {project.name} is there. Next: hanse project invite {project.name} SITE")
+    if bare := _without_values(declared):
+        print(
+            f"Of the categories {', '.join(bare)} the schema names no values: jobs must hash them (form: hashed). "
+            "`hanse site values` shows a site's, for the schema of another project."
+        )
+
+
+def _without_values(schema: dict[str, Any]) -> list[str]:
+    """The categories of a declared schema, which the hub has taken, that have no values."""
+    columns = schema.get("features", ()) if schema.get("kind") == "tabular" else ()
+    return [str(each["name"]) for each in columns if each.get("kind") == "category" and not each.get("values")]
 
 
 @app.command("list")
