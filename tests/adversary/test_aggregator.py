@@ -35,7 +35,7 @@ TOKENS = {
     "project": "p", "participant": "south", "run": "r", "step": "s", "job": "j", "digest": "0" * 64, "key": "k",
     "session": "s", "work": "0" * 64, "name": "n", "invitation": "i", "version": "1", "area": "a", "who": "w",
     "instance": "i", "round": "1", "compensator": "0" * 64,
-    "person": "p", "login": "l",
+    "person": "p", "login": "l", "output": "o",
 }  # fmt: skip
 
 
