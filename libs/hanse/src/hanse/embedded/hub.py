@@ -54,6 +54,7 @@ class EmbeddedHub:
         regions: of sites, beside the hub's own.
         settings: environment that every service gets beside what is its own.
         public: how other machines reach the hub, over TLS alone; None: it is on loopback, without TLS.
+        console: whether the web console is started, too.
 
     Attributes:
         compensator_key: the compensator's public key (base64), which sites pin in their policies.
@@ -61,6 +62,7 @@ class EmbeddedHub:
         bus_url: the bus's servers, separated by commas.
         ca: the authority that signed the hub's certificate; None: there is no certificate, or systems know it.
         public_ports: that other machines need, by their use.
+        console_url: of the web console; empty: there is none.
         leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
     Raises:
@@ -86,6 +88,7 @@ class EmbeddedHub:
         settings: Mapping[str, str] | None = None,
         end_former_tokens: bool = False,
         public: Public | None = None,
+        console: bool = False,
     ) -> None:
         self.state = StateFolder(no_address(folder, "state folder").absolute())
         self._http_port = http_port
@@ -97,6 +100,7 @@ class EmbeddedHub:
         self._settings = dict(settings or {})
         self._end_former_tokens = end_former_tokens
         self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
+        self._console = console
         self._public, self._shown = public, None if public is None else _given(public)
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
@@ -110,6 +114,7 @@ class EmbeddedHub:
         self.monitoring: list[str] = []
         self.ca: Path | None = None
         self.public_ports: dict[str, int] = {}
+        self.console_url = ""
 
     async def __aenter__(self) -> Self:
         try:
@@ -133,6 +138,8 @@ class EmbeddedHub:
             further += [f"cluster{server}" for server in self._bus_servers]
         if self._leaves:
             further += [f"{name}{server}" for name in ("leaf", "monitoring") for server in self._bus_servers]
+        if self._console:
+            further.append("console")
         if self._public is not None:
             further += PUBLIC_PORTS
         ports = self.state.ports(self._http_port, further)
@@ -155,6 +162,10 @@ class EmbeddedHub:
             self.url = self._public.address("https", ports["http"])
             self.public_ports = {name: ports[name] for name in ("http", "public bus", "public store")}
         self.ca = None if self._shown is None else self._shown.ca
+        if self._console:
+            self.console_url = self._console_url(ports["console"])
+            if self._public is not None:
+                self.public_ports["console"] = ports["console"]
         self.state.remember_address(self.url, self.ca)
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
@@ -207,7 +218,7 @@ class EmbeddedHub:
 
     def _check_free(self, ports: dict[str, int]) -> None:
         """Check this machine's own ports, and those that other machines reach where they reach them."""
-        shown = {"http", "public bus", "public store"} if self._public is not None else set()
+        shown = {"http", "public bus", "public store", "console"} & set(ports) if self._public is not None else set()
         check_free({name: port for name, port in ports.items() if name not in shown})
         if self._public is not None:
             check_free({name: ports[name] for name in shown}, host=self._public.bind)
@@ -223,6 +234,26 @@ class EmbeddedHub:
             "HANSE_BUS_PUBLIC_URL": self._public.address("wss", ports["public bus"]),
             "HANSE_BUS_PUBLIC_CA": ca or "system", "HANSE_STORE_PUBLIC_CA": ca or "system",
         }  # fmt: skip
+
+    def _console_url(self, port: int) -> str:
+        return f"http://{_HOST}:{port}" if self._public is None else self._public.address("https", port)
+
+    def _console_settings(self, ports: dict[str, int]) -> dict[str, str]:
+        """The console asks the coordinator on loopback, and so says for whom; one with a certificate that was given
+        knows itself by its public name alone."""
+        given = self._public is not None and self._public.cert is not None
+        scheme = "http" if self._public is None else "https"
+        own = {
+            "HANSE_CONSOLE_HUB": self.url if given else f"{scheme}://{_HOST}:{ports['http']}",
+            "HANSE_CONSOLE_HUB_PUBLIC": self.url,
+            "HANSE_CONSOLE_HOST": _HOST if self._public is None else self._public.bind,
+            "HANSE_CONSOLE_PORT": str(ports["console"]),
+        }
+        if self._shown is not None:
+            own |= {"HANSE_TLS_CERT": str(self._shown.cert), "HANSE_TLS_KEY": str(self._shown.key)}
+        if self.ca is not None:
+            own["HANSE_CONSOLE_HUB_CA"] = str(self.ca)
+        return own
 
     def _server(self, program: Program) -> Child:
         async def ready() -> bool:
@@ -256,6 +287,7 @@ class EmbeddedHub:
                 "HANSE_BOOTSTRAP_KEY_FILE": str(self.state.key_file),
                 "HANSE_BUS_AUTHORITY": str(self.state.authority),
                 "HANSE_INSTANCE": name,
+                **({"HANSE_TRUSTED_PROXIES": f"{_HOST}/32"} if self._console else {}),
             }
             yield self._service(name, "hanse_coordinator", ports, Role.COORDINATOR, authority, own)
         for index in range(self._aggregators):
@@ -265,6 +297,8 @@ class EmbeddedHub:
         for index in range(self._compensators):
             name = "compensator" if index == 0 else f"compensator-{index + 1}"
             yield self._service(name, "hanse_compensator", ports, Role.COMPENSATOR, authority, sealing)
+        if self._console:
+            yield self._console_spec(ports)
         for name in self._sharing:
             own = {"HANSE_COMPENSATOR_IDENTITY": str(self.state.identity(name)), "HANSE_COMPENSATOR_NAME": name}
             yield self._service(name, "hanse_compensator", ports, Role.COMPENSATOR, authority, own)
@@ -290,6 +324,15 @@ class EmbeddedHub:
         }
         if self._public is not None:
             environment["HANSE_STORE_PUBLIC_URL"] = self._public.address("https", ports["public store"])
+        return self._spec(name, module, environment)
+
+    def _console_spec(self, ports: dict[str, int]) -> ChildSpec:
+        """It gets no key, neither of the bus nor of the store."""
+        health = _health_port(self.state.root / "console.health")
+        environment = {"HANSE_HEALTH_HOST": _HOST, "HANSE_HEALTH_PORT": str(health), **self._console_settings(ports)}
+        return self._spec("console", "hanse_console", environment)
+
+    def _spec(self, name: str, module: str, environment: dict[str, str]) -> ChildSpec:
         ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]), tls="HANSE_TLS_CERT" in environment)
         return ChildSpec(name, (sys.executable, "-m", module), environment, ready.ask)
 

@@ -1,0 +1,100 @@
+"""The console, put together: the built pages, and the hub's API under /v1 on the same origin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from hanse_console.bundle import File, read_bundle
+from hanse_console.headers import OVER_TLS, SECURITY
+from hanse_console.proxy import BODY, METHODS, ApiProxy
+from hanse_console.settings import ConsoleSettings, networks_of
+from hanse_fabric import tls
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.service import Service
+
+_LOG = logging.getLogger(__name__)
+_SHUTDOWN_S = 2.0
+
+
+def application(files: Mapping[str, File], proxy: ApiProxy, hub: str, *, over_tls: bool = False) -> web.Application:
+    """The pages and the way to the hub.
+
+    Args:
+        hub: address by which sites and programs reach the hub: pages write it into commands for them.
+    """
+    app = web.Application(client_max_size=BODY)
+    refused = SECURITY | OVER_TLS if over_tls else SECURITY
+
+    async def guard(_request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(refused)
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        found = files.get("/index.html" if request.path == "/" else request.path)
+        if found is None:
+            raise web.HTTPNotFound(text="There is no such page. The console begins at /")
+        return found.answer(request)
+
+    async def about(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"hub": hub}, headers={"Cache-Control": "no-cache"})
+
+    app.on_response_prepare.append(guard)
+    for method in METHODS:
+        app.router.add_route(method, "/v1/{rest:.*}", proxy.pass_on)
+    app.router.add_get("/console.json", about)
+    app.router.add_get("/{path:.*}", page)
+    return app
+
+
+async def serve(service: Service[ConsoleSettings]) -> None:
+    """Run the console until the service is told to stop.
+
+    Raises:
+        HanseError: UNAVAILABLE when the address is taken; INVALID_INPUT for a CA that cannot be read.
+    """
+    settings = service.settings
+    files = await asyncio.to_thread(read_bundle)
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(ApiProxy(
+            settings.console_hub, _context(settings), settings.console_requests, service.clock,
+            networks_of(settings.console_proxies),
+        ))  # fmt: skip
+        service.add_check("hub", proxy.answers)
+        shown = settings.console_hub_public or settings.console_hub
+        app = application(files, proxy, shown, over_tls=settings.tls_cert is not None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await _listen(runner, settings)
+        _LOG.info("the console listens", extra={"address": f"{settings.console_host}:{runner.addresses[0][1]}"})
+        service.set_ready()
+        await service.stopping.wait()
+
+
+async def _listen(runner: web.AppRunner, settings: ConsoleSettings) -> None:
+    context = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    try:
+        await web.TCPSite(runner, settings.console_host, settings.console_port, ssl_context=context).start()
+    except OSError as error:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"HANSE_CONSOLE_HOST, HANSE_CONSOLE_PORT: cannot listen on {settings.console_host}:"
+            f"{settings.console_port}: {error.strerror or error}",
+            hint="choose another port",
+        ) from None
+
+
+def _context(settings: ConsoleSettings) -> ssl.SSLContext | None:
+    if not settings.console_hub.startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.console_hub_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"HANSE_CONSOLE_HUB_CA: {settings.console_hub_ca}: {error}") from None

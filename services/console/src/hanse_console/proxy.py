@@ -1,0 +1,153 @@
+"""Requests of the pages, passed on to the hub's HTTP API on the pages' own origin; answers come back as they arrive."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+
+_LOG = logging.getLogger(__name__)
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+BODY = 256 << 10
+"""Bytes of a request's body: what the hub takes."""
+_ANSWER = 64 << 20
+"""Bytes of an answer that is no stream of events."""
+_BLOCK = 64 << 10
+_WITHIN_S, _SILENT_S, _CONNECT_S = 60.0, 60.0, 5.0
+_ASKED = ("Host", "Accept", "Content-Type", "Cookie", "Last-Event-ID", "Origin", "Hanse-CSRF", "User-Agent")
+_ANSWERED = ("Content-Type", "Cache-Control", "Retry-After", "Location", "Content-Disposition", "X-Accel-Buffering")
+
+
+class ApiProxy:
+    """Passes requests on. Of their headers those alone that browsers and pages need; keys of programs (Authorization)
+    are none of them: programs ask the hub itself.
+
+    Args:
+        hub: address of the hub's HTTP API.
+        context: of TLS to it.
+        requests: at once.
+        proxies: networks of proxies before the console, whose word on whose request it is, is passed on.
+    """
+
+    def __init__(
+        self, hub: str, context: ssl.SSLContext | None, requests: int, clock: Clock,
+        proxies: Sequence[IPv4Network | IPv6Network] = (),
+    ) -> None:  # fmt: skip
+        self._hub, self._context, self._free, self._clock, self._proxies = URL(hub), context, requests, clock, proxies
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._context if self._context is not None else True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_read=_SILENT_S),
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def answers(self) -> bool:
+        """Whether the hub does."""
+        try:
+            async with self._asking().get(self._hub / "v1/hub") as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def pass_on(self, request: web.Request) -> web.StreamResponse:
+        """The hub's answer to a request of a page; or, in the form of the hub's refusals, why there is none."""
+        if self._free <= 0:
+            return _refusal(ErrorCode.UNAVAILABLE, "the console passes on as many requests as it may", "try again")
+        self._free -= 1
+        try:
+            return await self._passed(request)
+        except TimeoutError:
+            return _refusal(ErrorCode.TIMEOUT, "the hub did not answer in time", "try again in a moment")
+        except aiohttp.ClientError as error:
+            _LOG.warning("the hub does not answer", extra={"why": type(error).__name__})
+            return _refusal(
+                ErrorCode.UNAVAILABLE, "the console does not reach the hub",
+                "it may be restarting; if this stays, tell the hub's operator",
+            )  # fmt: skip
+        finally:
+            self._free += 1
+
+    async def _passed(self, request: web.Request) -> web.StreamResponse:
+        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        headers["X-Forwarded-For"] = self._whose(request)
+        body = await request.read() if request.body_exists else None
+        async with self._clock.timeout(_WITHIN_S) as within:
+            target = self._hub.join(URL(request.rel_url.raw_path_qs, encoded=True))
+            async with self._asking().request(
+                request.method, target, headers=headers, data=body, allow_redirects=False
+            ) as answer:
+                if answer.content_type == "text/event-stream":
+                    within.reschedule(None)  # it lasts for as long as both sides speak: the hub does every 15 s
+                return await _given_back(request, answer)
+
+    def _whose(self, request: web.Request) -> str:
+        """From whom a request came: what others say of it is passed on where they are proxies that are trusted."""
+        remote = request.remote or ""
+        said = ", ".join(request.headers.getall("X-Forwarded-For", []))
+        return f"{said}, {remote}" if said and _within(remote, self._proxies) else remote
+
+    def _asking(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise HanseError(ErrorCode.INTERNAL, "the console's proxy is not open")
+        return self._session
+
+
+def _within(address: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
+    try:
+        return any(ip_address(address) in network for network in networks)
+    except ValueError:
+        return False
+
+
+async def _given_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status)
+    for name in _ANSWERED:
+        if name in answer.headers:
+            response.headers[name] = answer.headers[name]
+    response.headers.setdefault("Cache-Control", "no-store")
+    for cookie in answer.headers.getall("Set-Cookie", []):
+        response.headers.add("Set-Cookie", cookie)
+    endless = answer.content_type == "text/event-stream"
+    passed = 0
+    await response.prepare(request)
+    try:
+        async for block in answer.content.iter_any():
+            passed += len(block)
+            if passed > _ANSWER and not endless:
+                raise ConnectionError("the hub's answer is too long")
+            await response.write(block)
+        await response.write_eof()
+    except (ConnectionError, aiohttp.ClientError, TimeoutError):
+        # Its head was sent already: the browser sees that it breaks off, and asks again.
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+def _refusal(code: ErrorCode, message: str, hint: str) -> web.Response:
+    error = HanseError(code, message, hint=hint)
+    body = {"error": {"code": code.code, "message": message, "hint": hint}}
+    return web.Response(
+        text=json.dumps(body), status=error.http_status, content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )  # fmt: skip

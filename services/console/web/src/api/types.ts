@@ -1,0 +1,173 @@
+// The hub's answers, as far as the pages read them (/v1/openapi.json has all).
+
+export interface SessionView {
+  person: string;
+  display: string;
+  source: "local" | "provider";
+  role: "owner" | "operator";
+  projects: string[] | null;
+  totp: boolean;
+  csrf: string;
+  expires_at: string;
+}
+
+export interface SignInWays {
+  local: boolean;
+  provider: { label: string } | null;
+}
+
+export interface HubView {
+  name: string;
+  version: string;
+  time: string;
+  compensators: Record<string, string>;
+  ca?: string | null;
+}
+
+export interface StatusView {
+  name: string;
+  version: string;
+  bus_ready: boolean;
+  store_ready: boolean;
+  projects: number;
+  participants: number;
+  participants_online: number;
+  runs: Record<string, number>;
+}
+
+export interface Column {
+  name: string;
+  dtype?: string;
+  kind?: string;
+  minimum?: number | null;
+  maximum?: number | null;
+  unit?: string | null;
+}
+
+export interface DataSchema {
+  kind: string;
+  task?: string;
+  target?: string;
+  classes?: number | null;
+  features?: Column[];
+  shape?: number[];
+  [key: string]: unknown;
+}
+
+export interface ProjectView {
+  name: string;
+  description: string;
+  schema: DataSchema;
+  created_at: string;
+  created_by: string;
+  longest_absence_days: number | null;
+}
+
+export interface ParticipantView {
+  participant: string;
+  region: string;
+  enrolled_at: string;
+  revoked: boolean;
+  public_key: string;
+  version: string;
+  device: string;
+  last_seen: string | null;
+  online: boolean;
+  clock_difference: number | null;
+  working_on: string | null;
+  unfit: boolean;
+}
+
+export interface InvitationView {
+  id: string;
+  participant: string;
+  region: string;
+  state: "open" | "used" | "expired" | "revoked";
+  created_at: string;
+  expires_at: string;
+}
+
+export interface IssuedInvitation {
+  id: string;
+  token: string;
+  participant: string;
+  expires_at: string;
+}
+
+export type RunState = "waiting" | "running" | "paused" | "completed" | "failed" | "cancelled";
+export type Job = Record<string, unknown>;
+
+export interface RunSummary {
+  project: string;
+  run: string;
+  state: RunState;
+  wanted: "run" | "pause" | "cancel";
+  created_at: string;
+  created_by: string;
+  updated_at: string;
+  round: number;
+  rounds: number;
+  reason: string;
+  metrics: Record<string, unknown>;
+  model_version: number | null;
+  name?: string;
+  tags?: string[];
+  outputs: string[];
+}
+
+export interface RunView extends RunSummary {
+  job: Job;
+  privacy: string;
+}
+
+export interface Checked {
+  valid: boolean;
+  warnings: string[];
+  utility: { component: string; value: string; ok: boolean; reason: string }[];
+  privacy: string;
+  epsilon?: number;
+  sites?: { participant: string; findings: { code: string; [more: string]: unknown }[]; reason: string }[];
+}
+
+export interface ModelView {
+  version: number;
+  digest: string;
+  size: number;
+  architecture: Record<string, unknown>;
+  lineage: {
+    run: string;
+    round: number;
+    workflow: string;
+    participants: string[];
+    examples: number;
+    strategy: Record<string, unknown>;
+    seed: number;
+    parent: string | null;
+    privacy: Record<string, unknown>;
+  };
+  metrics: Record<string, number>;
+  created_at: string;
+  stage: "candidate" | "staging" | "production" | "archived";
+  final: boolean;
+  best?: boolean;
+  public_key: string;
+  signature: string;
+}
+
+export interface AuditEntry {
+  sequence: number;
+  project: string;
+  at: string;
+  actor: string;
+  action: string;
+  subject: string;
+  authority: string;
+  detail: Record<string, unknown>;
+}
+
+export interface RunEvent {
+  kind: string;
+  at: string;
+  round: number;
+  data: Record<string, unknown>;
+}

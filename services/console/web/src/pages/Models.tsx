@@ -1,0 +1,73 @@
+import { Button, Text } from "@mantine/core";
+import { Link } from "wouter";
+import { useModels } from "../api/queries";
+import { Empty } from "../parts/Empty";
+import { Loading } from "../parts/Loading";
+import { bytes, headline } from "../parts/numbers";
+import { Page } from "../parts/Page";
+import { Problem } from "../parts/Problem";
+import { State } from "../parts/State";
+import { Moment } from "../parts/Time";
+
+export function Models({ project }: { project: string }) {
+  const models = useModels(project);
+  return (
+    <Page title="Models" above={[["Overview", "/"], [project, `/projects/${project}`]]}>
+      <Problem error={models.error} retry={() => void models.refetch()} />
+      {models.isLoading && <Loading what="the models" />}
+      {models.data?.length === 0 && (
+        <Empty title="No model yet" action={<Button component={Link} href={`/projects/${project}/new-run`}>New run</Button>}>
+          Runs publish versions here: signed, with where they came from. Of them you promote one to production, or download it.
+        </Empty>
+      )}
+      {models.data && models.data.length > 0 && (
+        <>
+          <div className="table-around" tabIndex={0} role="region" aria-label="Versions">
+            <table className="table">
+              <thead>
+                <tr>
+                  <th className="number">Version</th>
+                  <th>Stage</th>
+                  <th>Metrics</th>
+                  <th>Of the run</th>
+                  <th className="number">Round</th>
+                  <th className="number">Size</th>
+                  <th>Made</th>
+                </tr>
+              </thead>
+              <tbody>
+                {models.data.slice(0, 500).map((model) => (
+                  <tr key={model.version}>
+                    <td className="number">
+                      <Link href={`/projects/${project}/models/${model.version}`} className="link">
+                        {model.version}
+                      </Link>
+                    </td>
+                    <td>
+                      <State is={model.stage} /> {model.best && "best "}
+                      {model.final && "last"}
+                    </td>
+                    <td>{headline(model.metrics)}</td>
+                    <td>
+                      <Link href={`/projects/${project}/runs/${model.lineage.run}`} className="link">
+                        {model.lineage.run}
+                      </Link>
+                    </td>
+                    <td className="number">{model.lineage.round}</td>
+                    <td className="number">{bytes(model.size)}</td>
+                    <td>
+                      <Moment at={model.created_at} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          <Text size="sm" c="dimmed">
+            The hub keeps the newest candidates of each run; what is in a stage, or the best of its run, stays.
+          </Text>
+        </>
+      )}
+    </Page>
+  );
+}

@@ -1,0 +1,171 @@
+import { Button, Tabs, Text } from "@mantine/core";
+import { Link, useLocation } from "wouter";
+import { useParticipants, useProject, useRuns } from "../api/queries";
+import type { DataSchema, ParticipantView } from "../api/types";
+import { Empty } from "../parts/Empty";
+import { Loading } from "../parts/Loading";
+import { Facts, Page, Section } from "../parts/Page";
+import { Problem } from "../parts/Problem";
+import { State, stateOf } from "../parts/State";
+import { Ago, Moment } from "../parts/Time";
+import { Invitations } from "./Invitations";
+import { RunTable } from "./Overview";
+
+const TABS = ["runs", "sites", "data"];
+
+export function Project({ project: name, tab = "runs" }: { project: string; tab?: string }) {
+  const project = useProject(name);
+  const [, go] = useLocation();
+  if (project.error) return <Problem error={project.error} retry={() => void project.refetch()} />;
+  if (!project.data) return <Loading what="the project" />;
+  const { description, schema, created_at, created_by, longest_absence_days } = project.data;
+  return (
+    <Page
+      title={name}
+      above={[["Overview", "/"]]}
+      actions={<Button component={Link} href={`/projects/${name}/new-run`}>New run</Button>}
+    >
+      {description && <Text className="description">{description}</Text>}
+      <Tabs
+        value={TABS.includes(tab) ? tab : "runs"}
+        onChange={(to) => go(`/projects/${name}/${to}`, { replace: true })}
+        keepMounted={false}
+      >
+        <Tabs.List>
+          <Tabs.Tab value="runs">Runs</Tabs.Tab>
+          <Tabs.Tab value="sites">Sites and invitations</Tabs.Tab>
+          <Tabs.Tab value="data">Data</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="runs">
+          <Runs project={name} />
+        </Tabs.Panel>
+        <Tabs.Panel value="sites">
+          <Sites project={name} />
+          <Invitations project={name} />
+        </Tabs.Panel>
+        <Tabs.Panel value="data">
+          <Schema schema={schema} />
+          <Section title="About">
+            <Facts
+              of={[
+                ["Created", <Moment key="at" at={created_at} />],
+                ["By", created_by],
+                ["Sites may be away for", longest_absence_days === null ? "any time" : `${longest_absence_days} days`],
+              ]}
+            />
+          </Section>
+        </Tabs.Panel>
+      </Tabs>
+    </Page>
+  );
+}
+
+function Runs({ project }: { project: string }) {
+  const runs = useRuns(project);
+  if (runs.error) return <Problem error={runs.error} retry={() => void runs.refetch()} />;
+  if (!runs.data) return <Loading what="runs" />;
+  if (runs.data.length === 0) {
+    return (
+      <Empty title="No run yet" action={<Button component={Link} href={`/projects/${project}/new-run`}>Start the first run</Button>}>
+        A run trains one model in rounds: every site trains on its own data, and only what it has learnt is combined. Invite sites
+        first: a run waits for as many as its job asks for.
+      </Empty>
+    );
+  }
+  return <RunTable runs={runs.data.slice(0, 500)} />;
+}
+
+function Sites({ project }: { project: string }) {
+  const sites = useParticipants(project);
+  if (sites.error) return <Problem error={sites.error} retry={() => void sites.refetch()} />;
+  if (!sites.data) return <Loading what="sites" />;
+  return (
+    <Section title="Sites" aside={<Text c="dimmed">{sites.data.length} enrolled</Text>}>
+      {sites.data.length === 0 ? (
+        <Empty title="No site has joined yet">
+          Invite a site below and give its administrator the line that you get. The site appears here as soon as it was started
+          there; it opens no port and keeps its data.
+        </Empty>
+      ) : (
+        <SiteTable sites={sites.data} />
+      )}
+    </Section>
+  );
+}
+
+function SiteTable({ sites }: { sites: ParticipantView[] }) {
+  return (
+    <div className="table-around" tabIndex={0} role="region" aria-label="Sites">
+      <table className="table">
+        <thead>
+          <tr>
+            <th>Site</th>
+            <th>State</th>
+            <th>Last seen</th>
+            <th>Works on</th>
+            <th>Device</th>
+            <th>Release</th>
+            <th className="number">Clock</th>
+          </tr>
+        </thead>
+        <tbody>
+          {sites.map((site) => (
+            <tr key={site.participant}>
+              <td>{site.participant}</td>
+              <td>
+                <State is={stateOf(site)} why={site.unfit ? "its data are not as the project declares them" : undefined} />
+              </td>
+              <td>
+                <Ago at={site.last_seen} />
+              </td>
+              <td>{site.working_on ? <code className="cut">{site.working_on}</code> : "–"}</td>
+              <td>{site.device || "–"}</td>
+              <td>{site.version || "–"}</td>
+              <td className="number">{site.clock_difference === null ? "–" : `${(Math.round(site.clock_difference * 10) / 10 || 0).toFixed(1)} s`}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** What every site's data must look like. */
+function Schema({ schema }: { schema: DataSchema }) {
+  const facts: [string, string][] = [["Kind", schema.kind]];
+  if (schema.task) facts.push(["Task", schema.task]);
+  if (schema.target) facts.push(["Target", schema.target]);
+  if (schema.classes) facts.push(["Classes", String(schema.classes)]);
+  if (schema.shape) facts.push(["Shape", schema.shape.join(" × ")]);
+  return (
+    <Section title="What every site's data look like">
+      <Facts of={facts} />
+      {schema.features && (
+        <div className="table-around" tabIndex={0} role="region" aria-label="Columns">
+          <table className="table">
+            <thead>
+              <tr>
+                <th>Column</th>
+                <th>Kind</th>
+                <th className="number">Smallest</th>
+                <th className="number">Largest</th>
+                <th>Unit</th>
+              </tr>
+            </thead>
+            <tbody>
+              {schema.features.map((column) => (
+                <tr key={column.name}>
+                  <td>{column.name}</td>
+                  <td>{column.kind ?? "number"}</td>
+                  <td className="number">{column.minimum ?? "–"}</td>
+                  <td className="number">{column.maximum ?? "–"}</td>
+                  <td>{column.unit ?? "–"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Section>
+  );
+}

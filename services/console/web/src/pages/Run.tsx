@@ -1,0 +1,168 @@
+import { Alert, Button, Modal, Progress, Text } from "@mantine/core";
+import { useState } from "react";
+import { Link } from "wouter";
+import { stringify } from "yaml";
+import { ended, steer, useChange, useRun } from "../api/queries";
+import type { RunView } from "../api/types";
+import type { Line as Told } from "../live/run";
+import { useLiveRun, type Line } from "../live/useLiveRun";
+import { Copyable } from "../parts/Copyable";
+import { Loading } from "../parts/Loading";
+import { bytes, headline } from "../parts/numbers";
+import { Facts, Page, Section } from "../parts/Page";
+import { Problem } from "../parts/Problem";
+import { State, stateOfRun } from "../parts/State";
+import { Ago, Moment } from "../parts/Time";
+import { Curves } from "./Curves";
+import { RunSites } from "./RunSites";
+
+const LINES: Record<Line, string> = {
+  connecting: "connecting", live: "live", broken: "the connection broke; it is tried again", ended: "",
+};
+
+export function Run({ project, run: id }: { project: string; run: string }) {
+  const run = useRun(project, id);
+  const { live, line } = useLiveRun(project, id);
+  if (run.error && !run.data) return <Problem error={run.error} retry={() => void run.refetch()} />;
+  if (!run.data) return <Loading what="the run" />;
+  const view = { ...run.data, state: (live.state as RunView["state"] | null) ?? run.data.state };
+  const over = ended(view);
+  const round = Math.max(live.round, view.round);
+  return (
+    <Page
+      title={view.name || id}
+      above={[["Overview", "/"], [project, `/projects/${project}`]]}
+      state={<State is={stateOfRun(view)} />}
+      actions={over ? <Again project={project} run={view} /> : <Steering project={project} run={view} />}
+    >
+      {line !== "ended" && (
+        <Text size="sm" c="dimmed" role="status" className="line">
+          <span className={`dot dot-${line}`} aria-hidden /> {LINES[line]}
+        </Text>
+      )}
+      <Outcome run={view} reason={live.reason || view.reason} />
+      <Section title="Progress">
+        {view.rounds > 0 && (
+          <Progress.Root size="lg">
+            <Progress.Section
+              value={(100 * (over && view.state === "completed" ? view.rounds : Math.max(0, round - (over ? 0 : 1)))) / view.rounds}
+              aria-label="Rounds done"
+            />
+          </Progress.Root>
+        )}
+        <Facts
+          of={[
+            ["Round", view.rounds ? `${round} of ${view.rounds}` : "–"],
+            ["This round began", over ? "–" : <Ago key="r" at={live.roundSince} />],
+            ...(live.progress ? [[live.progress.what, `${live.progress.done} of ${live.progress.of || "?"}`] as [string, string]] : []),
+            ["Models and updates sent", bytes(live.bytes)],
+            ["Begun", <Moment key="b" at={view.created_at} />],
+            ["Last change", <Ago key="c" at={view.updated_at} />],
+          ]}
+        />
+      </Section>
+      {live.points.length > 0 && <Curves points={live.points} thinned={live.stride > 1} />}
+      {live.points.length === 0 && !over && (
+        <Section title="Metrics">
+          <Text c="dimmed">Curves begin with the first round that was evaluated.</Text>
+        </Section>
+      )}
+      <RunSites sites={live.sites} over={over} />
+      <Lines lines={live.lines} />
+      <Section title="Privacy">
+        <Text className="prose">{view.privacy}</Text>
+      </Section>
+      <Section title="Job">
+        <Copyable label="The job" text={stringify(view.job)} />
+      </Section>
+    </Page>
+  );
+}
+
+function Outcome({ run, reason }: { run: RunView; reason: string }) {
+  if (run.state === "failed") {
+    return (
+      <Alert color="red" title="The run failed" role="alert">
+        {reason || "The hub gives no reason; its log does."} Below is who dropped out, and when. Mend the cause, then run the job again.
+      </Alert>
+    );
+  }
+  if (run.state === "waiting") {
+    return (
+      <Alert color="yellow" title="Waiting for sites">
+        The run begins by itself when as many sites are online as its job asks for.
+      </Alert>
+    );
+  }
+  if (run.model_version !== null && ended(run)) {
+    return (
+      <Alert color="green" title="The model is there" role="status">
+        <Link href={`/projects/${run.project}/models/${run.model_version}`} className="link">
+          Version {run.model_version}
+        </Link>
+        : {headline(run.metrics)}{reason && `. ${reason}`}
+      </Alert>
+    );
+  }
+  return null;
+}
+
+function Again({ project, run }: { project: string; run: RunView }) {
+  return (
+    <Button component={Link} href={`/projects/${project}/new-run?like=${run.run}`} variant="default">
+      Run again, or change it
+    </Button>
+  );
+}
+
+function Steering({ project, run }: { project: string; run: RunView }) {
+  const change = useChange(steer(project, run.run));
+  const [sure, setSure] = useState(false);
+  const paused = run.wanted === "pause";
+  return (
+    <>
+      <Button
+        variant="default" loading={change.isPending} disabled={run.wanted === "cancel"}
+        onClick={() => change.mutate(paused ? "resume" : "pause")}
+      >
+        {paused ? "Resume" : "Pause"}
+      </Button>
+      <Button color="red" variant="outline" disabled={run.wanted === "cancel"} onClick={() => setSure(true)}>
+        Cancel
+      </Button>
+      {change.error && <Problem error={change.error} />}
+      <Modal opened={sure} onClose={() => setSure(false)} title="Cancel this run?" lockScroll={false} closeButtonProps={{ "aria-label": "Close" }}>
+        <Text>It ends now and cannot go on. Versions that it has published stay. To let it rest for a while, pause it instead.</Text>
+        <div className="row end">
+          <Button variant="default" onClick={() => setSure(false)}>
+            Keep it
+          </Button>
+          <Button
+            color="red"
+            onClick={() => {
+              change.mutate("cancel");
+              setSure(false);
+            }}
+          >
+            Cancel the run
+          </Button>
+        </div>
+      </Modal>
+    </>
+  );
+}
+
+function Lines({ lines }: { lines: Told[] }) {
+  if (lines.length === 0) return null;
+  return (
+    <Section title="What happened">
+      <ol className="lines" reversed>
+        {[...lines].reverse().map((line) => (
+          <li key={line.id} className={line.bad ? "bad" : undefined}>
+            <Moment at={line.at} /> {line.text}
+          </li>
+        ))}
+      </ol>
+    </Section>
+  );
+}
