@@ -85,6 +85,12 @@ job-keys: $(VENV)/.installed
 console:
 	@cd services/console/web && npm ci --no-fund --no-audit && npm run build
 
+# Pictures of every page in build/console-pictures, light and dark, wide and on a phone, taken while its test plays.
+.PHONY: console-pictures
+console-pictures: $(VENV)/.developer
+	@mkdir -p build/console-pictures
+	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py
+
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed
 	@$(BIN)/python docker/wheels.py --own build/wheels

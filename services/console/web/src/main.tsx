@@ -22,7 +22,7 @@ const queries = new QueryClient({
 
 // No style tags: the content security policy takes styles of the bundle alone. Colours are set in app.css.
 createRoot(document.getElementById("root")!).render(
-  <MantineProvider defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false}>
+  <MantineProvider theme={{ respectReducedMotion: true }} defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false}>
     <QueryClientProvider client={queries}>
       <SessionProvider>
         <App />

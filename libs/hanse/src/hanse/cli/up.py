@@ -51,7 +51,7 @@ def up(
 
     hub = EmbeddedHub(
         state, http_port=port, aggregators=aggregators, coordinators=coordinators, compensators=compensators,
-        end_former_tokens=end_former_tokens, public=_public(public, bind, cert, key, ca),
+        end_former_tokens=end_former_tokens, public=_public(public, bind, cert, key, ca), console=True,
     )  # fmt: skip
     asyncio.run(_until_stopped(hub, state, json))
 
@@ -83,24 +83,31 @@ async def _until_stopped(hub: EmbeddedHub, state: Path, json: bool) -> None:
     starting.result()
     try:
         if not stop.is_set():
-            _announce(hub, state, json)
+            from hanse.embedded.first_person import first_link
+
+            _announce(hub, state, await first_link(hub.url, hub.api_key, hub.ca), json)
         await stopping
     finally:
         await hub.__aexit__(None, None, None)
 
 
-def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
+def _announce(hub: EmbeddedHub, state: Path, link: str | None, json: bool) -> None:
     if json:
         told: dict[str, Any] = {
             "url": hub.url,
             "key_file": str(hub.state.key_file),
             "compensator_key": hub.compensator_key,
+            "console": hub.console_url,
+            "console_link": link,
         }
         if hub.public_ports:
             told |= {"ca": hub.ca and str(hub.ca), "ports": hub.public_ports}
         print(json_module.dumps(told), flush=True)
         return
     print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
+    print(f"Its console, for browsers: {hub.console_url}")
+    if link is not None:
+        print(f"Whoever opens this link first, once, chooses the operator's password there: {link}")
     print(f"The compensator's public key, for the sites' policies: {hub.compensator_key}")
     if hub.public_ports:
         needed = ", ".join(f"{port} ({name})" for name, port in hub.public_ports.items())

@@ -238,6 +238,12 @@ class EmbeddedHub:
     def _console_url(self, port: int) -> str:
         return f"http://{_HOST}:{port}" if self._public is None else self._public.address("https", port)
 
+    def _of_console(self) -> dict[str, str]:
+        """Settings of the coordinator: where the console is, and that it is believed who asks through it."""
+        if not self._console:
+            return {}
+        return {"HANSE_CONSOLE_URL": self.console_url, "HANSE_TRUSTED_PROXIES": f"{_HOST}/32"}
+
     def _console_settings(self, ports: dict[str, int]) -> dict[str, str]:
         """The console asks the coordinator on loopback, and so says for whom; one with a certificate that was given
         knows itself by its public name alone."""
@@ -287,7 +293,7 @@ class EmbeddedHub:
                 "HANSE_BOOTSTRAP_KEY_FILE": str(self.state.key_file),
                 "HANSE_BUS_AUTHORITY": str(self.state.authority),
                 "HANSE_INSTANCE": name,
-                **({"HANSE_TRUSTED_PROXIES": f"{_HOST}/32"} if self._console else {}),
+                **self._of_console(),
             }
             yield self._service(name, "hanse_coordinator", ports, Role.COORDINATOR, authority, own)
         for index in range(self._aggregators):

@@ -31,7 +31,7 @@ export function changed(text: string, path: string[], value: unknown): string {
   if (document.errors.length > 0) return text;
   if (!isMap(document.contents)) document.contents = document.createNode({}) as never;
   if (value === undefined) document.deleteIn(path);
-  else document.setIn(path, document.createNode(value));
+  else document.setIn(path, value !== null && typeof value === "object" ? document.createNode(value) : value); // a plain value keeps its comment
   return document.toString({ lineWidth: 100 });
 }
 

@@ -1,0 +1,109 @@
+"""A real Chromium before the console, which reaches out nowhere; and what is looked at on every page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+WEB = Path(__file__).parents[1] / "services" / "console" / "web"
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+PICTURES = os.environ.get("HANSE_CONSOLE_PICTURES")
+"""Folder that pictures of every page are put into; none by default."""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The browser; where there is none, tests skip and say so."""
+    if not CHROMIUM.exists():
+        pytest.skip("Chromium is not there: apt-get install --no-install-recommends chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+def axe_script(folder: Path) -> str | None:
+    """axe-core, which looks for what people with disabilities cannot use; None where npm cannot bring it."""
+    there = WEB / "node_modules" / "axe-core" / "axe.min.js"
+    if not there.exists() and shutil.which("npm"):
+        command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
+        subprocess.run(command, capture_output=True, timeout=120, check=False)
+        there = folder / "node_modules" / "axe-core" / "axe.min.js"
+    return there.read_text() if there.exists() else None
+
+
+class Watched:
+    """A page, with all that it must never do: break its security policy, raise an error, be wider than the screen."""
+
+    def __init__(self, browser: Any, url: str, axe: str | None) -> None:
+        self.url, self._axe = url, axe
+        self.context = browser.new_context(
+            viewport=WIDE, accept_downloads=True, timezone_id="Europe/Berlin", locale="en-GB"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.errors: list[str] = []
+        self.asked: set[str] = set()
+        self.seen: list[str] = []
+        self.page.add_init_script(
+            "addEventListener('securitypolicyviolation', event => console.error('CSP', event.violatedDirective));"
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._hear)
+        self.page.on("request", lambda request: self.asked.add(request.url))
+
+    def _hear(self, message: Any) -> None:
+        # A refusal of the hub is told by the browser, too; the page shows it, and tests look at that.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.errors.append(message.text)
+
+    def go(self, place: str) -> None:
+        self.page.goto(f"{self.url}/#{place}")
+
+    def look(self, name: str) -> None:
+        """See that the page, as it is now, has no fault: wide and light, and on a phone in the dark."""
+        self.seen.append(name)
+        for scheme, size in (("light", WIDE), ("dark", PHONE)):
+            self._as(scheme, size)
+            width = self.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= size["width"], f"{name} is {width} wide"
+            if self._axe is not None:
+                self._faultless(f"{name}, {scheme}")
+        if PICTURES:
+            for scheme in ("light", "dark"):
+                for kind, size in (("wide", WIDE), ("phone", PHONE)):
+                    self._as(scheme, size)
+                    self.page.wait_for_timeout(300)
+                    path = Path(PICTURES) / f"{name}-{scheme}-{kind}.png"
+                    self.page.screenshot(path=path, full_page=True, caret="initial")
+        self._as("light", WIDE)
+
+    def _as(self, scheme: str, size: Any) -> None:
+        self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        self.page.set_viewport_size(size)
+
+    def _faultless(self, where: str) -> None:
+        # Not in the page's own world of scripts: its security policy would refuse it, as it should.
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(f"{self._axe};0")
+        found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
+        bad = [
+            (fault["id"], [node["target"] for node in fault["nodes"]][:3])
+            for fault in found["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+        assert not bad, f"{where}: {bad}"

@@ -1,0 +1,289 @@
+"""The web console in a real browser before a real hub: from the first visit to a downloaded model."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import hanse
+from console_browser import Watched, axe_script, chromium
+from e2e.deployed import Answer, DeployedHub, site, start_job
+from hanse.hub import Project
+from hanse.site import SiteTask
+from hanse_fabric.tensors.file import read_tensors
+
+PASSWORD = "five wards, one model"
+EVIL = "Who needs a bed? <script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
+SCHEMA = """kind: tabular
+features: [{name: age}, {name: dose}]
+target: died
+classes: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
+    running = DeployedHub(tmp_path_factory.mktemp("hub"), console=True)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    return axe_script(tmp_path_factory.mktemp("axe"))
+
+
+def invited(hub: DeployedHub, name: str, **rights: Any) -> str:
+    """The token of a one-time link for a new person."""
+    answer = httpx.post(
+        f"{hub.hub.url}/v1/people", json={"name": name, "role": "owner", **rights},
+        headers={"Authorization": f"Bearer {hub.hub.api_key}"},
+    )  # fmt: skip
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["token"])
+
+
+def enter(watched: Watched, token: str) -> None:
+    """The first visit by a one-time link."""
+    watched.go(f"/welcome/{token}")
+    page = watched.page
+    page.get_by_label("New password").fill(PASSWORD)
+    page.get_by_label("The same again").fill(PASSWORD)
+    assert token not in page.url, "the token stays in no history"
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+
+
+def learns(seconds: float = 0.0, until: threading.Event | None = None) -> Answer:
+    """A site whose model gets better; from `until` on it says nothing more."""
+
+    def answer(task: SiteTask) -> None:
+        if until is not None and until.is_set():
+            return
+        time.sleep(seconds)
+        if task.kind == "train":
+            task.push({name: array + np.float32(1) for name, array in task.model().items()}, examples=30)
+        else:
+            reached = 1 - 0.6 / (1 + float(task.model()["bias"][0]))
+            task.report(examples=30, metrics={"accuracy": reached, "loss": 1 - reached})
+
+    return answer
+
+
+def played(url: str, token: str, home: Path, answer: Answer) -> hanse.Site:
+    """A site that joins by a token that was copied from the page."""
+    joined = hanse.join(url, token, home=home)
+
+    def work() -> None:
+        for task in joined.tasks():
+            answer(task)
+
+    threading.Thread(target=work, name="clinic-north", daemon=True).start()
+    return joined
+
+
+@pytest.mark.timeout(240)
+def test_from_the_first_visit_to_a_downloaded_model(
+    hub: DeployedHub, browser: Any, axe: str | None, tmp_path: Path
+) -> None:
+    watched = Watched(browser, hub.hub.console_url, axe)
+    page = watched.page
+    watched.go("/")
+    page.get_by_role("button", name="Sign in").wait_for()
+    watched.look("sign-in")
+    page.get_by_label("Name").fill("ada")
+    page.locator("input[type=password]").fill("wrong words")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("alert").get_by_text("not signed in").wait_for()
+    enter(watched, invited(hub, "ada", display="Ada"))
+    assert page.evaluate("document.cookie") == "", "no script reads the session"
+    page.get_by_text("No project yet").wait_for()
+    watched.look("overview-empty")
+
+    # A project, whose owner writes what another page would run.
+    page.get_by_role("link", name="Create the first project").click()
+    page.get_by_label("Name").fill("triage")
+    page.get_by_label("What is it for?").fill(EVIL)
+    page.get_by_label("Schema of the data").fill(SCHEMA)
+    watched.look("new-project")
+    page.get_by_role("button", name="Create the project").click()
+    page.get_by_text("No site has joined yet").wait_for()
+    assert page.get_by_text("<script>window.owned = 1</script>").count() == 1
+    assert page.evaluate("window.owned") is None
+    watched.look("sites-empty")
+
+    # Its sites: one joins by the line that is copied from the page.
+    page.get_by_label("Name of the site").fill("clinic-north")
+    page.get_by_role("button", name="Invite").click()
+    line = page.get_by_label("Line that starts clinic-north")
+    docker = line.inner_text()
+    assert "docker run" in docker
+    assert f"HANSE_JOIN_URL={hub.hub.url}" in docker
+    watched.look("invitation")
+    page.get_by_text("Python", exact=True).click()
+    token = re.search(r"join_\S+", line.inner_text())
+    assert token is not None
+    assert token.group() in docker
+    project = hub.client().projects.get("triage")
+    job = start_job(project, rounds=3, evaluate={"every": 1}, name="first")
+    silent = threading.Event()
+    with ExitStack() as sites:
+        north = played(hub.hub.url, token.group(), tmp_path / "north", learns(0.05))
+        sites.callback(north.close)
+        sites.enter_context(site(project, "clinic-south", tmp_path, learns(0.05, silent)))
+        sites.enter_context(site(project, "clinic-west", tmp_path, learns(0.05)))
+        page.get_by_role("cell", name="clinic-south").first.wait_for()
+        page.locator(".state", has_text="online").nth(2).wait_for()
+        watched.look("sites")
+        version = run_and_fetch(watched, job, tmp_path)
+        drop_out(watched, project, job, silent)
+    assert version == 3
+    for place, heading in (("", "Overview"), ("projects/triage/data", "triage"), ("settings", "Settings")):
+        watched.go(f"/{place}")
+        page.get_by_role("heading", name=heading, exact=True).first.wait_for()
+        watched.look(place.rpartition("/")[2] or "overview")
+    watched.go("/projects/triage/audit")
+    page.get_by_role("cell", name="model.promote").wait_for()
+    assert page.get_by_role("row").filter(has_text="run.submit").filter(has_text="ada").count() >= 1
+    watched.look("audit")
+    held = page.evaluate("JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)])")
+    assert not re.search(r"hanse_|start_|join_|csrf", held), held
+    own = tuple(f"{hub.hub.console_url}/{start}" for start in ("#", "assets/", "v1/", "console.json", "icon.svg"))
+    strangers = {
+        url for url in watched.asked if not url.startswith((*own, "blob:")) and url != f"{hub.hub.console_url}/"
+    }
+    assert all("X-Amz-Signature" in url for url in strangers), f"the page asks nobody else: {strangers}"
+    assert watched.errors == []
+
+
+@pytest.mark.timeout(120)
+def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
+    hub: DeployedHub, browser: Any, tmp_path: Path
+) -> None:
+    schema = {"kind": "array", "shape": [4], "task": "classification", "classes": 2}
+    client = hub.client()
+    mine = client.projects.create("mine", schema=schema)
+    client.projects.create("others", schema=schema)
+    watched = Watched(browser, hub.hub.console_url, None)
+    page = watched.page
+    token = invited(hub, "bob", projects=["mine"])
+    enter(watched, token)
+    watched.go("/projects/others")
+    page.get_by_role("alert").get_by_text("You may not do this").wait_for()
+    assert page.get_by_role("link", name="others").count() == 0
+
+    # The coordinator dies under the page of a run, and comes back: the page goes on by itself.
+    with site(mine, "north", tmp_path, learns(0.1)), site(mine, "south", tmp_path, learns(0.1)):
+        run = mine.run(start_job(mine, rounds=5000, name="long"))
+        watched.go(f"/projects/mine/runs/{run.id}")
+        page.get_by_role("row").filter(has_text="north").filter(has_text="answered").wait_for()
+        hub.hold_down("coordinator")
+        page.get_by_text("the connection broke").wait_for()
+        hub.let_up("coordinator")
+        page.get_by_text("live", exact=True).wait_for(timeout=60_000)
+
+        # Somebody ends the session: the page asks to sign in, and is where it was afterwards.
+        watched.context.clear_cookies()
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_text("Your session has ended").wait_for()
+        page.get_by_label("Name").fill("bob")
+        page.locator("input[type=password]").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="long").wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name="Cancel the run").click()
+        page.locator(".page-title .state", has_text=re.compile("^cancelled$")).wait_for()
+
+    # A link works once; and a form on another page opens nothing.
+    second = Watched(browser, hub.hub.console_url, None)
+    second.go(f"/welcome/{token}")
+    second.page.get_by_label("New password").fill(PASSWORD)
+    second.page.get_by_label("The same again").fill(PASSWORD)
+    second.page.get_by_role("button", name="Begin").click()
+    second.page.get_by_role("alert").get_by_text("not signed in").wait_for()
+    refused = page.evaluate(
+        "fetch('/v1/projects', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify("
+        "{name: 'forged', schema: {kind: 'array', shape: [4], task: 'classification', classes: 2}})})"
+        ".then(answer => answer.status)"
+    )
+    assert refused == 403, "a request with the cookie and without the session's token changes nothing"
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    assert watched.errors == second.errors == []
+
+
+def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
+    """Start a run by the form and its file, watch it to its end, and fetch the model; returns its version."""
+    page = watched.page
+    watched.go("/projects/triage/new-run")
+    file = page.get_by_label("Job file")
+    file.fill(f"{_yaml(job)}\nseed: -1  # kept\n")
+    page.get_by_text("The hub would refuse this job").wait_for()
+    page.get_by_text("greater than or equal to 0").first.wait_for()
+    assert page.get_by_role("button", name="Start the run").is_disabled()
+    page.get_by_label("Seed").fill("7")
+    page.get_by_text("The hub takes this job").wait_for()
+    assert "seed: 7 # kept" in file.input_value(), "the form changes the file and keeps its comments"
+    watched.look("new-run")
+    page.get_by_role("button", name="Start the run").click()
+    page.locator(".page-title .state", has_text="completed").wait_for(timeout=60_000)
+    page.get_by_role("img", name=re.compile("by round")).wait_for()
+    page.get_by_text("The numbers as a table").click()
+    assert page.locator(".chart .short tbody tr").count() == 3
+    page.get_by_text("The numbers as a table").click()
+    watched.look("run")
+    page.get_by_role("link", name=re.compile("Version")).click()
+    page.get_by_role("heading", name="Version 3").wait_for()
+    watched.look("model")
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download").click()
+    downloading.value.save_as(folder / "model.safetensors")
+    _, arrays = read_tensors(folder / "model.safetensors")
+    assert np.all(arrays["bias"] == 3.0)
+    page.get_by_role("button", name="Move to a stage").click()
+    page.get_by_label("Why").fill("the best of one")
+    page.get_by_role("button", name="Move it").click()
+    page.locator(".page-title .state", has_text="production").wait_for()
+    watched.go("/projects/triage/models")
+    page.get_by_role("row").filter(has_text="production").wait_for()
+    watched.look("models")
+    return 3
+
+
+def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: threading.Event) -> None:
+    """A site falls silent in the middle, and is named; the run is cancelled."""
+    page = watched.page
+    wanted = {"minimum": 2, "quorum": 0.5, "deadline": 2.0, "retries": 0}
+    run = project.run(job | {"name": "long", "rounds": 5000, "participants": wanted})
+    watched.go("/projects/triage")
+    page.get_by_role("link", name="long").click()
+    page.get_by_text("live", exact=True).wait_for()
+    page.get_by_role("row").filter(has_text="clinic-north").filter(has_text="answered").wait_for()
+    silent.set()
+    page.get_by_role("row").filter(has_text="clinic-south").filter(has_text="failed").wait_for()
+    watched.look("run-live")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    page.locator(".page-title .state", has_text=re.compile("^cancelled$")).wait_for()
+    assert run.refresh().state == "cancelled"
+
+
+def _yaml(job: dict[str, Any]) -> str:
+    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in job.items())
