@@ -175,7 +175,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
 
 @pytest.mark.timeout(120)
 def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
-    hub: DeployedHub, browser: Any, tmp_path: Path
+    hub: DeployedHub, browser: Any, axe: str | None, tmp_path: Path
 ) -> None:
     schema = {"kind": "array", "shape": [4], "task": "classification", "classes": 2}
     client = hub.client()
@@ -227,6 +227,25 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("heading", name="Sign in").wait_for()
     assert watched.errors == second.errors == []
+    let_in_and_shut_out(Watched(browser, hub.hub.console_url, axe), Watched(browser, hub.hub.console_url, None), hub)
+
+
+def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> None:
+    """An operator lets somebody in by a link, and shuts them out while their page is open."""
+    enter(operator, invited(hub, "carol", role="operator"))
+    operator.go("/settings")
+    page = operator.page
+    page.get_by_label("Name to sign in with").fill("dora")
+    page.get_by_role("button", name="Let in").click()
+    link = page.get_by_label("Link for dora", exact=True).inner_text()
+    operator.look("people")
+    enter(other, link.rpartition("/")[2])
+    page.get_by_role("button", name="Shut out dora").click()
+    page.get_by_role("button", name="Shut out", exact=True).last.click()
+    page.get_by_role("row").filter(has_text="dora").filter(has_text="revoked").wait_for()
+    other.go("/projects/mine")
+    other.page.get_by_role("heading", name="Sign in").wait_for()
+    assert operator.errors == other.errors == []
 
 
 def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:

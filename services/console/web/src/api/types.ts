@@ -11,6 +11,23 @@ export interface SessionView {
   expires_at: string;
 }
 
+export interface PersonView {
+  name: string;
+  display: string;
+  source: "local" | "provider";
+  role: "owner" | "operator";
+  projects: string[] | null;
+  totp: boolean;
+  state: "invited" | "active" | "revoked";
+  last_sign_in: string | null;
+  sessions: number;
+}
+
+export interface IssuedPerson extends PersonView {
+  token: string;
+  token_expires_at: string;
+}
+
 export interface SignInWays {
   local: boolean;
   provider: { label: string } | null;

@@ -5,6 +5,7 @@ import type { SessionView } from "../api/types";
 import { Facts, Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { Moment } from "../parts/Time";
+import { People } from "./People";
 import { useSession } from "../session/Session";
 
 export function Settings() {
@@ -29,6 +30,7 @@ export function Settings() {
           <SecondFactor session={session} />
         </>
       )}
+      {session.role === "operator" && <People />}
     </Page>
   );
 }

@@ -37,7 +37,7 @@ export function SignIn({ refused }: { refused?: string }) {
         {ways.data?.provider && <ByProvider label={ways.data.provider.label} />}
         {ways.data?.local && <ByPassword />}
         {ways.data && !ways.data.local && !ways.data.provider && (
-          <Text>No way to sign in is set up at this hub. Its operator does so; see “People” in the operator's guide.</Text>
+          <Text>No way to sign in is set up at this hub. Its operator does so.</Text>
         )}
       </div>
     </main>
@@ -109,7 +109,7 @@ function ByPassword() {
         Sign in
       </Button>
       <Text size="sm" c="dimmed">
-        No account, or the password is lost? The hub's operator makes a link for you: <code>hanse people --help</code>.
+        No account, or the password is lost? The hub's operator makes a one-time link for you, under “People” in the settings.
       </Text>
     </form>
   );

@@ -1,7 +1,7 @@
 // Who is signed in. The answer to everything else waits for this.
 
 import { useQueryClient } from "@tanstack/react-query";
-import { createContext, useCallback, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { createContext, useCallback, useContext, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { ApiError, ask, keepCsrf, whenSignedOut } from "../api/client";
 import type { SessionView } from "../api/types";
 
@@ -32,7 +32,10 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   const [over, setOver] = useState(false);
   const [problem, setProblem] = useState<ApiError | null>(null);
 
+  const present = useRef(false);
+
   const begin = useCallback((begun: SessionView) => {
+    present.current = true;
     keepCsrf(begun.csrf);
     setSession(begun);
     setOver(false);
@@ -40,6 +43,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   }, []);
 
   const forget = useCallback(() => {
+    present.current = false;
     keepCsrf("");
     setSession(null);
     queries.clear(); // the next person at this browser sees nothing of the last one's
@@ -61,10 +65,9 @@ export function SessionProvider({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     whenSignedOut(() => {
-      setSession((now) => {
-        if (now) setOver(true);
-        return null;
-      });
+      // Several requests are refused at once: what the sign-in page asks meanwhile is not forgotten by the later ones.
+      if (!present.current) return;
+      setOver(true);
       forget();
     });
   }, [forget]);
