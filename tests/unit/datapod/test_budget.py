@@ -89,8 +89,8 @@ async def test_an_evaluation_by_example_tells_the_noisy_number_of_examples_and_t
     [(result, _)] = await site.results(1)
     assert site.worker.requests[0].config["privacy"] == {"cut": {"loss": 4.0}}
     assert (result.outcome, result.examples, result.seconds) == (Outcome.DONE, 10, 0.0)
-    assert result.metrics["loss"] == pytest.approx(0.5, abs=0.01)
-    assert result.metrics["loss"] != 0.5
+    assert result.metrics["loss"] == pytest.approx(0.5 * 4.0, abs=0.01)  # workers say shares of the bound
+    assert result.metrics["loss"] != 0.5 * 4.0
 
 
 async def test_an_answer_that_the_budget_is_too_small_for_costs_nothing_of_its_parts(site: Site) -> None:

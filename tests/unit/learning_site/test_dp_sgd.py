@@ -74,10 +74,11 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(per: str, rule: str) -> 
     }
     gradients["a.weight"][7, 0, 0] = math.inf
     gradients["b"][9, 0] = math.nan
+    gradients["b"][11, 0] = 2.0**62
     for index in range(50):
         one = clipped_sum({name: part[index : index + 1] for name, part in gradients.items()}, 0.5, how)
         assert np.linalg.norm(one) <= 0.5
-        assert (index in (7, 9)) == (not one.any())
+        assert (index in (7, 9, 11)) == (not one.any())
 
 
 def test_layers_have_equal_shares_of_the_clip_and_automatic_clipping_scales_up_too() -> None:
@@ -88,6 +89,7 @@ def test_layers_have_equal_shares_of_the_clip_and_automatic_clipping_scales_up_t
     automatic = check_train({"clipping": {"rule": "automatic", "gamma": 0.1}}).clipping
     tiny = {"a.weight": torch.tensor([[0.3, 0.4]])}
     np.testing.assert_allclose(clipped_sum(tiny, 2.0, automatic), [1.0, 4 / 3], rtol=1e-5)
+    assert not clipped_sum({"a.weight": torch.zeros(2, 2)}, 0.0).any()
 
 
 def test_batches_beyond_the_memory_are_worked_on_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:

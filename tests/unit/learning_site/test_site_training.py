@@ -101,12 +101,13 @@ def test_means_of_cut_values_have_no_example_beyond_its_bound():
     module = build(check_model({"name": "mlp", "hidden": [16]}), THREE, seed=1)
     data = clouds(seed=9)
     whole = evaluate(module, data, THREE)
-    same = evaluate(module, data, THREE, cut={"loss": 1e6, "accuracy": 1.0, "mse": 1.0})
-    assert same == {name: pytest.approx(whole[name]) for name in ("loss", "accuracy")}
+    shares = evaluate(module, data, THREE, cut={"loss": 1e6, "accuracy": 1.0, "mse": 1.0})
+    assert shares == {"loss": pytest.approx(whole["loss"] / 1e6), "accuracy": pytest.approx(whole["accuracy"])}
+    assert evaluate(module, data, THREE, cut={"accuracy": 5e-324}) == {"accuracy": pytest.approx(whole["accuracy"])}
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.fill_(math.nan)
-    assert evaluate(module, data, THREE, cut={"loss": 2.5}) == {"loss": 2.5}
+    assert evaluate(module, data, THREE, cut={"loss": 2.5}) == {"loss": 1.0}
 
 
 def test_a_model_that_always_says_the_same_has_accuracy_and_no_correlation():

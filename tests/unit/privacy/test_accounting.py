@@ -166,6 +166,7 @@ def test_normal_noise_keeps_no_epsilon_without_delta() -> None:
     ("kind", "amount", "rate"),
     [
         ("gaussian", 0.0, 1.0),
+        ("gaussian", 1e-200, 1.0),
         ("gaussian", math.nan, 1.0),
         ("laplace", 1.0, 0.5),
         ("gaussian", 1.0, 0.0),

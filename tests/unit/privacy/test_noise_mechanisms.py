@@ -15,7 +15,7 @@ from hanse_fabric.errors import HanseError
 from hanse_privacy.noise.distributed import whole_steps
 from hanse_privacy.noise.exact import discrete_gaussian, discrete_laplace
 from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_delta, gaussian_epsilon
-from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
+from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add, clip_left
 from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.staircase import Staircase
@@ -208,3 +208,10 @@ def test_noise_on_a_ring_is_rounded_up_to_whole_steps_and_refused_below_one() ->
     assert whole_steps(1.5 * step, step) == 2
     with pytest.raises(HanseError, match="on a grid of"):
         whole_steps(step / 2, step)
+
+
+@pytest.mark.parametrize("mechanism", [Gaussian(1e6), Laplace(1e9)])
+def test_nothing_is_left_of_a_clip_below_the_noises_grid(mechanism: Gaussian | Laplace) -> None:
+    """A clip below zero would be none: vectors would be turned, and as long as the grid is coarse."""
+    assert clip_left(1.0, mechanism, 4) == 1.0 - mechanism.widened(4)
+    assert clip_left(1.0, mechanism, 10_000_000) == 0.0

@@ -30,8 +30,8 @@ def test_noise_of_a_sites_metrics_is_their_number_of_ranges_over_epsilon() -> No
 
 
 def test_noise_of_means_over_examples_is_the_number_of_queries_over_epsilon() -> None:
-    source, means = drawn(2), {"loss": 1.0, "accuracy": 0.5}
-    told = [noisy_means(means, 100_000, ASKED, source) for _ in range(MANY)]
+    source, shares = drawn(2), {"loss": 0.25, "accuracy": 0.5}
+    told = [noisy_means(shares, 100_000, ASKED, source) for _ in range(MANY)]
     sums = np.array([metrics["loss"] * count for metrics, count in told])
     counts = np.array([count for _, count in told])
     # Two sums and a number: a scale of 3 / 0.5 in units of a bound.
@@ -41,8 +41,8 @@ def test_noise_of_means_over_examples_is_the_number_of_queries_over_epsilon() ->
 
 def test_one_example_more_moves_no_query_by_more_than_one() -> None:
     """By the largest epsilon there is, what noise is added to is seen."""
-    before, number = noisy_means({"loss": 4.0, "accuracy": 0.0}, 10, EXACT, drawn(3))
-    after, more = noisy_means({"loss": 4.0, "accuracy": 1.0 / 11}, 11, EXACT, drawn(4))
+    before, number = noisy_means({"loss": 1.0, "accuracy": 0.0}, 10, EXACT, drawn(3))
+    after, more = noisy_means({"loss": 1.0, "accuracy": 1.0 / 11}, 11, EXACT, drawn(4))
     assert (number, more) == (10, 11)
     moved = [(after[name] * more - before[name] * number) / bound for name, bound in EXACT.bounds.items()]
     assert moved == pytest.approx([1.0, 1.0], abs=1e-3)

@@ -14,13 +14,19 @@ from hanse_learning.config import ClippingConfig
 _BELOW = 1 - 2.0**-18
 """Clipped norms stay so far below the clip that rounding, of norms too, cannot lift them above it."""
 _ROW = 1024
+_LONGEST = 2.0**60
+"""Of a gradient. A longer one would be scaled by so small a number that float32 has few digits of it."""
+
+_NOTHING = 2.0**-1000
+"""In place of a norm of zero, by which nothing is divided, not even a clip of zero."""
 
 
 def clipped_sum(gradients: Mapping[str, Tensor], clip: float, how: ClippingConfig | None = None) -> np.ndarray:
     """Sum over examples of gradients, each scaled to an L2 norm of at most `clip` over all parameters: (d,) float64.
 
     Args:
-        gradients: by parameter, (k, *shape). One that is not finite counts as zero.
+        gradients: by parameter, (k, *shape). One that is not finite, or longer than 2^60, counts as zero.
+        clip: 0, or from `LEAST_CLIP` on (`hanse_privacy.accounting.terms`): squares below 2^-126 vanish in norms.
         how: joint and flat by default. `per: layer`: each of L layers to clip / sqrt(L), so all together to `clip`
             (McMahan et al., 2018). `automatic`: g clip / (|g| + gamma), whatever |g| is (Bu et al., 2023, AUTO-S).
     """
@@ -32,9 +38,10 @@ def clipped_sum(gradients: Mapping[str, Tensor], clip: float, how: ClippingConfi
     clip = clip * _BELOW / math.sqrt(len(layers))
     sums: dict[str, np.ndarray] = {}
     norms = {name: norms_of(part) for name, part in flat.items()}
-    finite = torch.isfinite(torch.stack(list(norms.values()))).all(0)  # (k,)
+    finite = (torch.stack(list(norms.values())) <= _LONGEST).all(0)  # (k,)
     for members in layers.values():
         norm = torch.linalg.vector_norm(torch.stack([norms[name] for name in members]), dim=0)  # (k,)
+        norm = norm.clamp_min(_NOTHING)
         factors = clip / (norm + how.gamma) if how.rule == "automatic" else torch.clamp(clip / norm, max=1.0)
         factors = torch.where(finite, factors, 0.0)
         for name in members:

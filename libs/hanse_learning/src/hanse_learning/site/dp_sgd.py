@@ -34,7 +34,7 @@ from hanse_learning.site.schedule import rate_factor
 from hanse_learning.site.site_privacy import DpSgd
 from hanse_learning.site.training import OnProgress, make_repeatable
 from hanse_learning.site.units import Rows, Units
-from hanse_privacy.noise.mechanisms import Gaussian, add
+from hanse_privacy.noise.mechanisms import Gaussian, add, clip_left
 from hanse_privacy.noise.source import NoiseSource
 
 LARGEST_PART = 512
@@ -106,7 +106,7 @@ def train_privately(
     if ranks is not None:  # they share the memory, and a batch
         part = max(1, part // ranks.count) * ranks.count
     mechanism = Gaussian(private.scale)
-    clip = private.clip - mechanism.widened(count)
+    clip = clip_left(private.clip, mechanism, count)
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
         total = np.zeros(count)

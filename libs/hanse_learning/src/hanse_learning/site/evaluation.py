@@ -41,8 +41,8 @@ def evaluate(
     `r2` is left out where the targets do not vary.
 
     Args:
-        cut: what each example's value is cut to, by name; only means of such values are made then. None: nothing is
-            cut.
+        cut: what each example's value is cut to, by name; then only means of such values are made, as shares of the
+            bound from 0 to 1. None: nothing is cut.
 
     Raises:
         HanseError: INVALID_INPUT without examples; TRAINING_FAILED where the model gives no finite loss.
@@ -73,7 +73,7 @@ def evaluated(
     if cut is not None:
         noisy = counts if counts is not None and counts.scale is not None else None
         counted = "" if noisy is None else _counted(noisy, outputs, y, problem, groups, data.whose)
-        return Evaluated(_means(_each(outputs, y, problem), cut) if cut else {}, counted)
+        return Evaluated(_shares(_each(outputs, y, problem), cut) if cut else {}, counted)
     counted = "" if counts is None else _counted(counts, outputs, y, problem, groups)
     if problem.task == "classification":
         outputs = class_logits(outputs)
@@ -123,10 +123,13 @@ def _each(outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> dict[str,
     return {"loss": squared, "mse": squared}
 
 
-def _means(values: Mapping[str, torch.Tensor], cut: Mapping[str, float]) -> dict[str, float]:
-    """Means of values that are cut to 0..bound; one that is no number counts as its bound."""
+def _shares(values: Mapping[str, torch.Tensor], cut: Mapping[str, float]) -> dict[str, float]:
+    """Means of values over their bound, which are cut to 0..1 before; one that is no number counts as 1.
+
+    A mean that is then a part of a small bound would be rounded to a multiple of the least number that there is.
+    """
     return {
-        name: float(each.double().nan_to_num(nan=cut[name]).clamp(0.0, cut[name]).mean())
+        name: float((each.double() / cut[name]).nan_to_num(nan=1.0).clamp(0.0, 1.0).mean())
         for name, each in values.items()
         if name in cut
     }

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.tensors.layout import Layout, Rule
-from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
+from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add, clip_left
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.staircase import Staircase
 
@@ -113,7 +113,7 @@ def privatize(
             ErrorCode.TRAINING_FAILED, "the update has values that are not finite", hint="lower train.optimizer.lr"
         )
     mechanism = _mechanism(terms) if terms.scale else None
-    clip = terms.clip - (0.0 if mechanism is None else mechanism.widened(sum(array.size for array in arrays)))
+    clip = terms.clip if mechanism is None else clip_left(terms.clip, mechanism, sum(array.size for array in arrays))
     factor = min(1.0, clip / norm * (1 - 2.0**-20)) if norm else 1.0
     source = source or NoiseSource()
     for block in _blocks(arrays):

@@ -14,6 +14,9 @@ from hanse_fabric.errors import invalid
 
 Kind = Literal["gaussian", "laplace", "pure", "concentrated", "chance"]
 
+_LEAST = 1e-100
+"""Of amounts: squares of smaller ones would be zero, and an accountant that divides by them tells nothing any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -37,8 +40,8 @@ class Event:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise invalid("event.kind", self.kind, "one of " + ", ".join(get_args(Kind)))
-        if not (math.isfinite(self.amount) and self.amount > 0):
-            raise invalid(f"event.amount of {self.kind}", self.amount, "a finite number above 0")
+        if not _LEAST <= self.amount <= 1 / _LEAST:  # nor where it is not a number
+            raise invalid(f"event.amount of {self.kind}", self.amount, f"a number from {_LEAST:g} to {1 / _LEAST:g}")
         if not 0 < self.rate <= 1:
             raise invalid("event.rate", self.rate, "a probability above 0 and at most 1")
         if self.rate < 1 and self.kind != "gaussian":

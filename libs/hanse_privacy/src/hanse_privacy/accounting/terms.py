@@ -32,6 +32,10 @@ LENGTHENED = 2.0**-64
 """Probability with which rounding to the ring's grid may make an update longer than its clip (`noise.rounding`), where
 the job has a delta; without, it never does."""
 
+LEAST_CLIP = 2.0**-20
+"""Norms of gradients are made of squares of float32, which are lost of numbers below 2^-63. Beside a much smaller clip
+these would be large, and would pass it as if they were nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -113,10 +117,12 @@ def round_noise(
         coordinates: how many numbers the update has; needed for staircase, whose guarantee is of each coordinate.
 
     Raises:
-        HanseError: INVALID_INPUT where no noise keeps the budget, or what is needed is missing.
+        HanseError: INVALID_INPUT where no noise keeps the budget, what is needed is missing, or the clip is too small.
     """
     privacy = of_rounds(terms.privacy)
     epsilon = privacy.site_epsilon.get(participant, privacy.epsilon)
+    if privacy.clip < LEAST_CLIP:
+        raise invalid("privacy.clip", privacy.clip, f"{LEAST_CLIP:g} or more, beside which no rounding counts")
     if privacy.mechanism == "dp_sgd":
         if work is None:
             raise invalid("privacy.mechanism", "dp_sgd", "a mechanism for updates that were not trained here")

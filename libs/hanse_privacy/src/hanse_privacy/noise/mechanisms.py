@@ -109,6 +109,12 @@ class Gaussian:
         return exact.discrete_gaussian(_GAUSSIAN_STEPS, count, source)
 
 
+def clip_left(clip: float, mechanism: Mechanism, count: int) -> float:
+    """What is left of a clip where rounding can make vectors of so many values more different (`widened`): nothing
+    where the noise's grid is coarser than the clip, and zeros alone are rounded to themselves."""
+    return max(0.0, clip - mechanism.widened(count))
+
+
 def check_positive(**numbers: float) -> None:
     """Refuse, naming it, a number that is not finite and above 0.
 

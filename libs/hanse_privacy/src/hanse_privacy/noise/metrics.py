@@ -40,16 +40,17 @@ def noisy_metrics(metrics: Mapping[str, float], asked: PrivateMetrics, source: N
 
 
 def noisy_means(
-    means: Mapping[str, float], examples: int, asked: PrivateMetrics, source: NoiseSource
+    shares: Mapping[str, float], examples: int, asked: PrivateMetrics, source: NoiseSource
 ) -> tuple[dict[str, float], int]:
     """(means over examples, their number, at least 1), which hide whether any one example was among them.
 
     Args:
-        means: over the examples, of values that were cut to 0..bound each.
+        shares: means over the examples, of values that were cut to 0..bound each, over the bound: 0 to 1. Means by
+            themselves would be rounded, and of a bound next to zero to nothing or all of it.
     """
     names = sorted(asked.bounds)
     bounds = np.array([asked.bounds[name] for name in names])
-    sums = examples * np.array([_cut(means.get(name), 0.0, asked.bounds[name]) for name in names]) / bounds
+    sums = examples * np.array([_cut(shares.get(name), 0.0, 1.0) for name in names])
     told = _noised(np.append(sums, examples), asked.epsilon, source)
     number = max(1.0, float(told[-1]))
     return dict(zip(names, (bounds * told[:-1] / number).tolist(), strict=True)), round(number)
