@@ -17,7 +17,8 @@ from hanse_datapod.masking import answer, plan
 from hanse_datapod.privacy import shared_turns
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import PrivacyTerms, RingPlan
-from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.messages.privacy import Correlation, Privacy
+from hanse_privacy.correlated import stream
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.ledger import NAME
 from hanse_privacy.noise.aggregate import finest_fraction, noise_tail
@@ -33,6 +34,8 @@ SECTION = Privacy.model_validate(
     }
 )  # fmt: skip
 RING: dict[str, Any] = {"mode": "compensator", "bits": 64}
+HEAVY = 1e5
+"""A weight of a matrix, with which the second of two rounds' noise is as many times the first's."""
 
 
 def terms_of(hub: LyingHub, number: int, training: Iterable[str], members: Iterable[str] = ()) -> PrivacyTerms:
@@ -57,9 +60,10 @@ def ring_of(terms: PrivacyTerms) -> RingPlan:
 async def summed(
     hub: LyingHub, number: int, training: Iterable[str], *, session: str, model: Array = MODEL,
     asked: Iterable[str] = (), members: Iterable[str] = (), ring: RingPlan | None = None,
+    terms: PrivacyTerms | None = None,
 ) -> tuple[Array | None, str]:  # fmt: skip
     """The round's sum, noise and all, in a session of its own; or why there is none."""
-    terms = terms_of(hub, number, training, members)
+    terms = terms or terms_of(hub, number, training, members)
     ring = ring or ring_of(terms)
     tasks = [
         hub.task(name, session, session=session, plan=ring, model=model, round=number, privacy=terms)
@@ -157,6 +161,42 @@ async def test_control_where_members_are_not_looked_at_one_site_trains_alone(
     async with attacked(sites=SITES) as hub:
         read, why = await summed(hub, 1, [TARGET], session="r1-alone")
         assert read is not None, why
+
+
+async def multiples_in_two_rounds(hub: LyingHub) -> tuple[Array | None, str]:
+    """Of a matrix whose sums 64 bits do not hold: how many times 2^56 steps the noise of a second round is off, which
+    follows from the first one's noise alone, (features,); or why there is none."""
+    section = SECTION.model_copy(update={"noise_multiplier": 1e6})
+    plain = hub.plan(**RING)
+    ring = plain.model_copy(update={"default": plain.default.model_copy(update={"fraction": 20})})
+    sums: list[Array] = []
+    for number, training in ((1, hub.stage.names[:3]), (2, hub.stage.names[3:])):
+        terms = terms_of(hub, number, training).model_copy(
+            update={"privacy": section, "rounds": 2, "correlation": Correlation(weights=(HEAVY,))}
+        )
+        read, why = await summed(hub, number, training, session=f"r{number}-train", ring=ring, terms=terms)
+        if read is None:
+            return None, why
+        sums.append(read)
+    return np.rint((sums[1] + HEAVY * sums[0]) * 2.0 ** (ring.default.fraction - 56)), ""
+
+
+async def test_no_matrix_makes_noise_that_64_bits_do_not_hold(attacked: Attacked) -> None:
+    async with attacked(sites=SITES) as hub:
+        multiples, why = await multiples_in_two_rounds(hub)
+        assert multiples is None
+        assert "the work failed" in why, why  # in the site's log: sums up to 1e20
+
+
+@pytest.mark.control("test_no_matrix_makes_noise_that_64_bits_do_not_hold")
+async def test_control_noise_that_wraps_tells_without_noise_how_large_an_earlier_rounds_was(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_check_room", lambda *_: None)
+    async with attacked(sites=SITES) as hub:
+        multiples, why = await multiples_in_two_rounds(hub)
+        assert multiples is not None, why
+        assert np.abs(multiples).max() >= 1
 
 
 async def test_a_site_that_has_lost_its_secret_adds_no_other_noise_to_the_run(attacked: Attacked) -> None:

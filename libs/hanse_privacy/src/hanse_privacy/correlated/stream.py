@@ -12,9 +12,11 @@ and round (`slack`). In a sum of shares it would depend on how they were split, 
 from __future__ import annotations
 
 import hmac
+import math
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +24,15 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import Correlation
 from hanse_privacy.correlated.centred import centred_gaussian
-from hanse_privacy.correlated.matrix import FRACTION
+from hanse_privacy.correlated.matrix import FRACTION, widest
 from hanse_privacy.noise.exact import Integers
 from hanse_privacy.noise.source import NoiseSource
 
 FORM = 1
 """Of what is drawn from a key: another number wherever the same key would give other noise."""
+_REACH = 10.0
+"""Deviations, beyond which one number's noise is with a probability below 2^-64."""
+_ROOM = 2.0**62
 Sources = Callable[[int], NoiseSource]
 """A new source for a round, always from the same key."""
 
@@ -38,7 +43,11 @@ def correlated_steps(matrix: Correlation, sigma: int, count: int, number: int, s
     Args:
         sigma: of Z, in steps: 4 to 2^40.
         sources: of every round up to this one.
+
+    Raises:
+        HanseError: INVALID_INPUT for a round before the first, and for a matrix whose sums have no room.
     """
+    _check_room(matrix, sigma, number)
     memory: _Bands | _Buffers = _Buffers(matrix, count) if matrix.decays else _Bands(matrix, count)
     made: Integers = np.zeros(count, dtype=np.int64)
     if number < 1:
@@ -47,6 +56,18 @@ def correlated_steps(matrix: Correlation, sigma: int, count: int, number: int, s
         made = centred_gaussian(sigma, -memory.sums(), sources(before))
         memory.take(made)
     return made
+
+
+@lru_cache(maxsize=1024)
+def _check_room(matrix: Correlation, sigma: int, number: int) -> None:
+    """What is taken off is summed in 64 bits. If it wrapped there, a round's noise would be off by multiples of 2^56
+    that follow from earlier noise, of which earlier sums tell all but what it was added to."""
+    if matrix.decays:
+        return  # these are summed in float64
+    unit = 1 << FRACTION
+    largest = _REACH * sigma * unit * widest(matrix, max(1, number)) * max(1.0, math.fsum(matrix.weights))
+    if not largest < _ROOM:
+        raise invalid("privacy.correlation", f"sums up to {largest:g}", f"below {_ROOM:g}, which 64 bits hold")
 
 
 def source_of(secret: bytes, *parts: str | int) -> NoiseSource:
