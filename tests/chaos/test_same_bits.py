@@ -21,13 +21,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from e2e.algorithm_jobs import SCHEMA, SITES, write_images
 from e2e.killed import kill
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_learning.digits import write_shares
 
-SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 SERVICES = ["coordinator", "aggregator", "compensator", "model-registry", "nats-server", "object-store"]
 ROUNDS = {"inline": 30, "stored": 30, "masked": 15}
 
@@ -39,7 +37,12 @@ CASES = (
 )
 
 # The first fits on the bus, the others go through the object store.
-HIDDEN = {"inline": [32], "stored": [384, 128], "masked": [384, 128]}
+KERNEL = {"name": "cnn", "channels": [4, 8], "hidden": 16, "normalization": "kernel", "kernel": {"final_dropout": 0}}
+WIDE = {"name": "mlp", "hidden": [384, 128]}
+FEW = {"steps": 6, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05}}
+MANY = {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+TRAIN = {"inline": FEW, "stored": MANY, "masked": MANY}
+MODELS = {"inline": KERNEL, "stored": WIDE, "masked": WIDE}
 
 
 def job(kind: str, *, disturbed: bool, seed: int) -> dict[str, object]:
@@ -50,8 +53,8 @@ def job(kind: str, *, disturbed: bool, seed: int) -> dict[str, object]:
     return {
         "rounds": ROUNDS[kind],
         "participants": {"minimum": len(SITES), "deadline": 120},
-        "model": {"name": "mlp", "hidden": HIDDEN[kind]},
-        "train": {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}},
+        "model": MODELS[kind],
+        "train": TRAIN[kind],
         "strategy": {"reduction": {"name": "weighted_mean"}, "optimizer": {"name": "adam", "lr": 0.01}},
         "checkpoint_every": 5,
         "seed": 12 if pairwise else 11,
@@ -87,7 +90,7 @@ async def digest(run: Run) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("chaos")
-    write_shares(folder / "data", SITES, seed=3)
+    write_images(folder / "data")
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
