@@ -55,6 +55,10 @@ def _optimized(name: str, **parameters: Any) -> dict[str, Any]:
     return job(strategy={"optimizer": {"name": name, **parameters}})
 
 
+def _coded(*up: dict[str, Any], feedback: bool = False, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    return (body or job()) | {"codec": {"up": list(up), "error_feedback": feedback}}
+
+
 AT_SITES: dict[str, dict[str, Any]] = {
     "fedavg": job(),
     "fedsgd": _one_step("fedsgd"),
@@ -68,6 +72,12 @@ AT_SITES: dict[str, dict[str, Any]] = {
     "ditto": job({"name": "ditto", "pull": 0.5}),
     "fedrep": job("fedrep"),
     "per_fedavg": job({"name": "per_fedavg", "alpha": 0.05}),
+    "fedltn": job(
+        {"name": "fedltn", "threshold": 0.1, "align": 0.1},
+        model=NORMALIZED,
+        strategy={"reduction": {"name": "overlap_mean"}, "optimizer": {"name": "look_ahead"}},
+    ),
+    "lotteryfl": job({"name": "lotteryfl", "threshold": 0.05}, strategy={"reduction": {"name": "overlap_mean"}}),
     "weighted_accumulation": job("weighted_accumulation"),
     "fedtan": job("fedtan", model=NORMALIZED, batch_size="all"),
 }
@@ -110,6 +120,7 @@ REDUCTIONS: dict[str, dict[str, Any]] = {
     "bulyan": _reduced("bulyan", byzantine=0),
     "norm_clipping": _reduced("norm_clipping", norm=0.2),
     "fednova": _reduced("fednova"),
+    "overlap_mean": _coded({"name": "top_k", "fraction": 0.2}, body=_reduced("overlap_mean")),
     "qfedavg": _reduced("qfedavg", q=1.0, lr=0.1),
 }
 """By the reduction's name."""
@@ -117,6 +128,7 @@ REDUCTIONS: dict[str, dict[str, Any]] = {
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "none": _optimized("none"),
     "sgd": _optimized("sgd", momentum=0.9),
+    "look_ahead": _optimized("look_ahead", tau=0.7, momentum=0.9),
     "adam": _optimized("adam", lr=0.02),
     "yogi": _optimized("yogi", lr=0.02),
     "adagrad": _optimized("adagrad", lr=0.02),
@@ -157,11 +169,15 @@ MASKED["masked fedavg in 16 bits, rotated"] = job() | {
 }
 
 
-def _coded(*up: dict[str, Any], feedback: bool = False, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    return (body or job()) | {"codec": {"up": list(up), "error_feedback": feedback}}
-
+JUMP: dict[str, Any] = {"name": "fedltn", "threshold": 0.05, "jump_start": {"rounds": 2, "target": 0.2}}
+LEAPING = {
+    "reduction": {"name": "overlap_mean", "jump_start": True},
+    "optimizer": {"name": "look_ahead", "jump_start": True},
+}
 
 CODED: dict[str, dict[str, Any]] = {
+    "tickets with a jump-start": _coded({"name": "nonzero"}, {"name": "float16"},
+                                        body=job(JUMP, model=NORMALIZED, strategy=LEAPING)),
     "half precision": _coded({"name": "float16"}),
     "few values with feedback": _coded({"name": "top_k", "fraction": 0.05}, {"name": "float16"}, {"name": "zstd"},
                                        feedback=True),
@@ -203,7 +219,8 @@ other, so that none is silently something else."""
 
 STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
-    "algorithm ditto", "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd",
+    "algorithm ditto", "algorithm fedltn", "algorithm lotteryfl", "tickets with a jump-start", "algorithm fedrep",
+    "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer look_ahead",
     "kernel norm", "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
     "few values with feedback", "scaffold of few values in the store", *OTHERWISE,
 ]  # fmt: skip
@@ -224,6 +241,16 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "two halves of two": (
         job({"name": "feddyn", "alpha": 0.1}, strategy={"optimizer": {"name": "feddyn", "alpha": 0.2}}),
         "the two halves of feddyn have one alpha",
+    ),
+    "a jump-start that nobody chooses of": (
+        job(JUMP, strategy={"reduction": {"name": "overlap_mean"}}),
+        "jump_start: given with strategy.reduction overlap_mean that does not choose",
+    ),
+    "the best of no jump-start": (job(strategy=LEAPING), "jump_start: none with strategy.reduction overlap_mean"),
+    "a sparsity of one": (job({"name": "fedltn", "target": 1.0}), "algorithm.target: .* less than 1"),
+    "tickets in masked sums": (
+        AT_SITES["lotteryfl"] | {"secure_aggregation": {"mode": "compensator"}},
+        "reduction",
     ),
     "scaffold's mean of medians": (job("scaffold", strategy={"reduction": {"name": "median"}}), "takes the mean"),
     "one step of many": (job("fedsgd", epochs=3, batch_size="all"), "fedsgd is one step a round"),

@@ -24,6 +24,7 @@ STATEFUL: dict[str, dict[str, Any]] = {
     "feddyn": {"train": STEPS | {"algorithm": "feddyn"}},
     "moon": {"train": STEPS | {"algorithm": "moon"}},
     "ditto": {"train": STEPS | {"algorithm": "ditto"}},
+    "lotteryfl": {"train": STEPS | {"algorithm": {"name": "lotteryfl", "threshold": 0}}},
     "fedrep": {"train": STEPS | {"algorithm": "fedrep"}},
     "momentum": {"train": STEPS | {"optimizer": {"momentum": 0.9, "across_rounds": True}}},
     "adam": {"train": STEPS | {"optimizer": {"name": "adam", "across_rounds": True}}},

@@ -29,9 +29,18 @@ SECTIONS = {
     "bulyan": {"reduction": {"name": "bulyan", "byzantine": 2}},
     "norm_clipping": {"reduction": {"name": "norm_clipping", "norm": 3.0}},
     "fednova": {"reduction": {"name": "fednova"}},
+    "overlap_mean": {"reduction": {"name": "overlap_mean"}, "optimizer": {"name": "look_ahead"}},
+    "jump": {
+        "reduction": {"name": "overlap_mean", "jump_start": True},
+        "optimizer": {"name": "look_ahead", "jump_start": True},
+    },
     "qfedavg": {"reduction": {"name": "qfedavg", "q": 1.0, "lr": 0.1}},
 }
-INFO = {"normalizer": [1.0 + k for k in range(11)], "first_loss": [0.1 + k for k in range(11)]}
+INFO = {
+    "normalizer": [1.0 + k for k in range(11)],
+    "first_loss": [0.1 + k for k in range(11)],
+    "jump_score": [0.1 * (k % 7) for k in range(11)],
+}
 BUFFERS = {"m": "average", "v": ("pool_variance", "m")}
 
 

@@ -83,6 +83,9 @@ TRAINED: dict[str, dict[str, Any]] = {
     **{name: {"epochs": 2, "algorithm": {"name": name}} for name in ("fedrep", "per_fedavg", "weighted_accumulation")},
     "scaffold-gradient": {"epochs": 1, "algorithm": {"name": "scaffold", "option": "gradient"}},
     "per_fedavg-hf": {"epochs": 1, "algorithm": {"name": "per_fedavg", "variant": "hf"}},
+    "fedltn": {"epochs": 2, "algorithm": {"name": "fedltn", "threshold": 0, "jump_start": {"rounds": 1}}},
+    "fedltn-rewound": {"epochs": 1, "algorithm": {"name": "fedltn", "threshold": 0, "rewind": True}},
+    "lotteryfl": {"epochs": 1, "algorithm": {"name": "lotteryfl", "threshold": 0}},
     "fedtan": {"steps": 2, "batch_size": "all", "algorithm": {"name": "fedtan"}},
 }
 DATA = Examples(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 3)

@@ -35,7 +35,7 @@ class CellOutcome(Frozen):
         metrics: by name, for each of them; over sites with models or tests of their own the mean.
         worst: the same for the site that is worst off, where sites differ.
             `validation accuracy` and the like are of the examples by which rows are chosen; `agreement` and `unmasked`
-            of the signs of a round's updates (`Tally.agreement`).
+            of the signs of a round's updates (`Tally.agreement`); `pruned` of its sites' masks.
         sent: bytes of each round, from the first, up and down.
         messages: rounds of messages in each round.
         epsilon: that the site with the most has spent; None: there is no privacy.
@@ -138,7 +138,8 @@ class _PlayedCell:
             chosen_by = _mean([site.evaluate(lineage.round, arrays, validation) for site in sites])
             measured |= {f"validation {name}": value for name, value in chosen_by.items()}
         self.rounds.append(lineage.round)
-        self.measured.append(measured | self.setting.tally.agreement(lineage.round))
+        tally = self.setting.tally
+        self.measured.append(measured | tally.agreement(lineage.round) | tally.pruned(lineage.round))
         if not self._alike:
             self.worst.append(
                 {

@@ -17,7 +17,7 @@ from hanse_lab.cells import Cell
 from hanse_lab.play import CellOutcome
 
 _DIGITS = 5
-_ALWAYS = frozenset({"agreement", "unmasked"})
+_ALWAYS = frozenset({"agreement", "unmasked", "pruned"})
 
 Lengths = tuple[tuple[int, int], ...]
 """Run lengths: (value, how often)."""

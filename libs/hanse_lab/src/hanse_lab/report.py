@@ -15,6 +15,7 @@ from hanse_lab.tables import (
     column_title,
     outcome_table,
     privacy_table,
+    pruned_table,
     shown,
     target_table,
     worst_table,
@@ -96,7 +97,8 @@ def section(summary: Summary, *, level: int) -> str:
         f"{experiment.metric} on {test}{goal}.*"
     )
     parts = [f"{'#' * level} {experiment.title}\n", experiment.about.strip() + "\n", facts + "\n"]
-    made = [table(summary) for table in (outcome_table, worst_table, target_table, agreement_table, privacy_table)]
+    tables = (outcome_table, worst_table, target_table, agreement_table, pruned_table, privacy_table)
+    made = [table(summary) for table in tables]
     parts += [table for table in made if table]
     if experiment.claims:
         parts.append(claims_table(summary.claims(), experiment.metric))

@@ -33,7 +33,6 @@ from hanse_learning.site.sums import Alone, Sums
 from hanse_workflows.memory import Made
 
 Arrays = Mapping[str, np.ndarray]
-_PERSONAL = frozenset({"ditto", "per_fedavg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Setting:
 
     def personal(self) -> bool:
         """Whether sites use models of their own."""
-        return bool(self.entries(1).local.entries) or self.train.algorithm.name in _PERSONAL
+        return bool(self.entries(1).local.entries) or self.train.algorithm.personal()
 
 
 class LabSite:

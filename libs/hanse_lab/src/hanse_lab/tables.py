@@ -49,6 +49,27 @@ def agreement_table(summary: Summary) -> str:
     return markdown(["signs agree; parameters left whole, %", *titles], rows) if rows else ""
 
 
+def pruned_table(summary: Summary) -> str:
+    """Of rows whose sites prune: what share of weights is gone after how many rounds, and MiB sent in all, both ways,
+    of all rows; empty where none prunes."""
+    columns, titles = column_titles(summary.experiment)
+    rows, prunes = [], False
+    for name in summary.experiment.algorithms:
+        row = [name]
+        for column in columns:
+            found = [each for each in summary.outcomes(name, *column) if each.rounds]
+            sent = statistics.mean(sum(each.sent) for each in found) / 2**20 if found else 0.0
+            shares = [each.metrics["pruned"] for each in found if "pruned" in each.metrics]
+            prunes = prunes or bool(shares)
+            least = min((len(each) for each in shares), default=0)
+            after = sorted({least // 5 - 1, 2 * least // 5 - 1, least - 1} - {-1})
+            told = [f"{100 * statistics.mean(each[at] for each in shares):.0f} after {found[0].rounds[at]}"
+                    for at in after]  # fmt: skip
+            row.append("; ".join([*told, f"{sent:.1f} MiB"]))
+        rows.append(row)
+    return markdown(["pruned, % after rounds; sent", *titles], rows) if prunes else ""
+
+
 def privacy_table(summary: Summary) -> str:
     """Of rows with privacy: the most epsilon that a site has spent, over the seeds; empty without."""
     columns, titles = column_titles(summary.experiment)

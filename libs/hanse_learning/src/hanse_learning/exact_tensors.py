@@ -24,9 +24,11 @@ from hanse_learning.server.feddyn import FedDyn
 from hanse_learning.server.fednova import FedNova
 from hanse_learning.server.geometric_median import GeometricMedian
 from hanse_learning.server.krum import Krum
+from hanse_learning.server.look_ahead import LookAhead
 from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
 from hanse_learning.server.order_statistics import Median, TrimmedMean, trimmed
+from hanse_learning.server.overlap_mean import OverlapMean
 from hanse_learning.server.qfedavg import QFedAvg
 from hanse_learning.server.reduction import Array, Reduction
 from hanse_learning.server.sign_mask import SignMask
@@ -70,7 +72,7 @@ def has_form(reduction: Reduction) -> bool:
 
 def has_step(optimizer: ServerOptimizer) -> bool:
     """Whether a server optimizer has its steps here."""
-    return isinstance(optimizer, Plain | Sgd | FedDyn | Adaptive)
+    return isinstance(optimizer, Plain | Sgd | FedDyn | Adaptive | LookAhead)
 
 
 def combined(reduction: Reduction, rows: list[Tensor], weights: Array) -> Tensor:
@@ -102,6 +104,17 @@ def _weighted(reduction: Reduction, rows: list[Tensor], weights: Array) -> Tenso
         if counts:
             total = row * factor if total is None else total.add_(row * factor)
     return torch.zeros_like(rows[0]) if total is None else total
+
+
+def _overlapping(reduction: OverlapMean, rows: list[Tensor], weights: Array) -> Tensor:  # noqa: ARG001
+    """See `hanse_learning.server.overlap_mean`."""
+    factors = torch.from_numpy(weights.copy()).to(rows[0])
+    total, share = torch.zeros_like(rows[0]), torch.zeros_like(rows[0])
+    for row, factor, counts in zip(rows, factors, factors.tolist(), strict=True):
+        if counts:
+            total = total + row * factor
+            share = share + (row != 0).to(row) * factor
+    return total / (share + (share == 0).to(share))
 
 
 def _sorted(rows: list[Tensor]) -> Tensor:
@@ -158,6 +171,10 @@ def _stepped(
         case FedDyn(share=share):
             correction = state["correction"] + change * _number(share, change)
             return model + (change + correction), {"correction": correction}
+        case LookAhead(jump_start=True) if round_ == 1:
+            return model + change, state
+        case LookAhead():
+            return _stepped(optimizer.later, model, change, state, round_)
         case Adaptive():
             return _adapted(optimizer, model, change, state, round_)
         case _:
@@ -191,6 +208,7 @@ _FORMS: Mapping[type, Callable[[Any, list[Tensor], Array], Tensor]] = {
     NormClipping: _weighted,
     FedNova: _weighted,
     QFedAvg: _weighted,
+    OverlapMean: _overlapping,
     Median: _middle,
     TrimmedMean: _middle,
     Bulyan: _near_the_median,

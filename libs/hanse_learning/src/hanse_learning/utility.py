@@ -187,7 +187,7 @@ def _of_codec(codec: Codec | None) -> Iterator[Finding]:
     if codec is None:
         return
     for config in check_chain(codec.up):
-        exact = config.role == "pack"
+        exact = config.whole or config.role == "pack"
         reason = "nothing is lost" if exact else "what it leaves out of the updates is not in the model"
         yield Finding("codec", config.name, exact, reason)
 

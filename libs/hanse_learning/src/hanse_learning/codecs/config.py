@@ -41,12 +41,14 @@ class CodecConfig(Frozen):
         name: in a job, a `Literal` with a default; the entry point's name.
         role: what it does to the values, which decides where it stands in a chain.
         after: the role that must stand before it; None: none.
+        whole: whether nothing is left out: what arrives is what was given.
         examples: settings that its tests try; each is to be valid.
     """
 
     name: str
     role: ClassVar[Role]
     after: ClassVar[Role | None] = None
+    whole: ClassVar[bool] = False
     examples: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
 
     @property
@@ -147,6 +149,15 @@ class RandomKConfig(_BuiltIn):
         return {"sent": self.fraction}
 
 
+class NonzeroConfig(_BuiltIn):
+    """Of each entry, the values that are not zero: of sites that have pruned, what is left."""
+
+    name: Literal["nonzero"] = "nonzero"
+    role: ClassVar[Role] = "sparsify"
+    whole: ClassVar = True
+    made: ClassVar = "sparsifiers:Nonzero"
+
+
 class Float16Config(_BuiltIn):
     """Values in IEEE half precision (Henkel 2021, section 3.1); what is beyond its range becomes its largest number."""
 
@@ -218,6 +229,7 @@ class ZstdConfig(_BuiltIn):
     name: Literal["zstd"] = "zstd"
     level: int = Field(default=1, ge=1, le=19)
     role: ClassVar[Role] = "pack"
+    whole: ClassVar = True
     made: ClassVar = "packers:Zstd"
 
 
@@ -282,6 +294,6 @@ def check_job_codec(job: Job) -> None:
             ErrorCode.INVALID_INPUT, f"codec.down: {sparse[0]} leaves values out, which would be zero in the model",
             hint="models go down whole: take a codec that makes values shorter, such as float16",
         )  # fmt: skip
-    if codec.error_feedback and {config.role for config in checked} <= {"pack"}:
+    if codec.error_feedback and all(config.whole or config.role == "pack" for config in checked):
         names = ", ".join(config.name for config in checked) or "an empty codec.up"
         raise invalid("codec.error_feedback", True, f"false: {names} leaves nothing out")

@@ -93,3 +93,16 @@ class RandomK:
         # Whoever finds the same number in its place chooses the same, by whatever way of sorting.
         kept: Mask = numbers <= np.partition(numbers, last)[last]
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Nonzero:
+    """The values that are not zero, of either sign."""
+
+    seeded = False
+
+    def choose(self, values: Values, name: str, draw: Draw) -> Mask:
+        """See `Sparsifier`."""
+        del name, draw
+        kept: Mask = values != 0
+        return kept

@@ -31,6 +31,7 @@ class AlgorithmConfig(Frozen):
         needs_mean: whether the server must take the weighted mean.
         divides: whether a site's processes may take its steps together, each with a share of the batch: where a step's
             gradient is a mean over the batch, and nothing else depends on the batch.
+        of_classes: whether it is for classification alone.
     """
 
     name: str
@@ -40,6 +41,7 @@ class AlgorithmConfig(Frozen):
     needs_sgd: ClassVar[bool] = False
     needs_mean: ClassVar[bool] = False
     divides: ClassVar[bool] = False
+    of_classes: ClassVar[bool] = False
 
     def train(self, session: Session) -> Trained:
         """Train the session's module in place.
@@ -234,6 +236,80 @@ class FedTanConfig(_BuiltIn):
     module: ClassVar = "fedtan"
     needs_sgd: ClassVar = True
     needs_mean: ClassVar = True
+
+
+class _Pruning(_Adapting):
+    """Those in which each site keeps a lottery ticket of its own."""
+
+    module: ClassVar = "lottery"
+    of_classes: ClassVar = True
+
+
+class JumpStartConfig(Frozen):
+    """What each site does by itself before the others' models come to it.
+
+    Attributes:
+        rounds: of training and pruning, all within the run's first round.
+        target: share of the weights that are pruned in it, at most.
+    """
+
+    rounds: int = Field(ge=1, le=10_000)
+    target: float = Field(default=0.3, ge=0, lt=1)
+
+
+class FedLtnConfig(_Pruning):
+    """Personal lottery tickets that are pruned after training and train on from there (Mugunthan, 2022, chapter 4).
+
+    Without local entries in `model.state`, batch norm's are the site's own.
+
+    Attributes:
+        target: share of the weights that is pruned in the end.
+        step: share that is pruned at once.
+        step_of: whether `step` is of all weights of a layer, or of those that are left.
+        threshold: accuracy on held-out examples beyond which the site prunes.
+        validation: share of the site's training examples that is held out for it; 0: those that it learns from.
+        align: strength of the pull towards the received model.
+        rewind: whether what is left begins anew at its first values after each pruning.
+        zeros: whether pruned weights count as zeros in the mean, as in the paper, instead of being left unsaid.
+        spare_output: whether the last layer is never pruned.
+        jump_start: None: the run begins with all sites' models.
+    """
+
+    name: Literal["fedltn"]
+    target: float = Field(default=0.9, gt=0, lt=1)
+    step: float = Field(default=0.1, gt=0, lt=1)
+    step_of: Literal["original", "remaining"] = "remaining"
+    threshold: float = Field(default=0.6, ge=0, lt=1)
+    validation: float = Field(default=0.2, ge=0, lt=1)
+    align: float = Field(default=0.01, ge=0, le=1e6)
+    rewind: bool = False
+    zeros: bool = False
+    spare_output: bool = False
+    jump_start: JumpStartConfig | None = None
+
+    def rewinds(self) -> bool:
+        """Whether first values are kept."""
+        return self.rewind
+
+
+class LotteryFlConfig(_Pruning):
+    """Personal lottery tickets that are pruned before training and rewound to their first values (Li et al., 2021).
+
+    Attributes:
+        target, step, threshold, validation, spare_output: as of fedltn.
+    """
+
+    name: Literal["lotteryfl"]
+    target: float = Field(default=0.5, gt=0, lt=1)
+    step: float = Field(default=0.1, gt=0, lt=1)
+    threshold: float = Field(default=0.5, ge=0, lt=1)
+    validation: float = Field(default=0.2, ge=0, lt=1)
+    spare_output: bool = False
+    step_of: ClassVar[Literal["original", "remaining"]] = "remaining"
+
+    def rewinds(self) -> bool:
+        """Whether first values are kept."""
+        return True
 
 
 AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmConfig], by_name(ALGORITHMS, AlgorithmConfig, "fedavg")]

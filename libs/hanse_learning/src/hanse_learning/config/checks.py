@@ -71,6 +71,8 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
     known = learnable(schema) if schema is not None else OpenSchema()
     if train.sample_weights and schema is not None and not (isinstance(known, TabularSchema) and known.weight):
         raise invalid("train.sample_weights", True, "false: the project's schema has no column `weight`")
+    if train.algorithm.of_classes and getattr(known, "task", "classification") != "classification":
+        raise invalid("train.algorithm.name", train.algorithm.name, "an algorithm for regression, as the schema asks")
     named = train.loss_name
     if named is not None and not isinstance(known, OpenSchema):
         if (named in OF_VALUES) == (known.task == "classification"):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_learning.config.algorithms import FedRepConfig
 from hanse_learning.config.models import (
     OF_IMAGES,
     AnyModel,
@@ -16,7 +15,7 @@ from hanse_learning.config.models import (
     has_batch_statistics,
 )
 from hanse_learning.config.normalization import Normalized
-from hanse_learning.config.state import StateRule
+from hanse_learning.config.state import Layers, StateRule
 from hanse_learning.config.training import TrainConfig
 
 
@@ -80,15 +79,16 @@ def check_training_of(model: AnyModel, train: TrainConfig) -> None:
 
 
 def state_rules(model: AnyModel, train: TrainConfig | Mapping[str, Any]) -> tuple[StateRule, ...]:
-    """The model's `state`; for fedrep without local entries, with its output layer as these."""
-    if isinstance(train, TrainConfig):
-        fedrep = isinstance(train.algorithm, FedRepConfig)
-    else:
-        algorithm = train.get("algorithm")
-        fedrep = (algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm) == "fedrep"
-    if not fedrep or any(rule.keep == "local" for rule in model.state):
+    """The model's `state`; without local entries in it, for fedrep with its output layer as these, and for fedltn with
+    its batch norm."""
+    algorithm = train.algorithm.name if isinstance(train, TrainConfig) else train.get("algorithm")
+    name: Any = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    own: dict[Any, Layers] = {"fedrep": "output"}
+    if has_batch_statistics(model):
+        own["fedltn"] = "batch_norm"
+    if name not in own or any(rule.keep == "local" for rule in model.state):
         return model.state
-    return (*model.state, StateRule(layers="output", keep="local"))
+    return (*model.state, StateRule(layers=own[name], keep="local"))
 
 
 def _has_one_layer(model: AnyModel) -> bool:

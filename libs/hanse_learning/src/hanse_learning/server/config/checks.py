@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import FedDynConfig as SitesFedDyn
-from hanse_learning.config import SgdConfig, check_train
+from hanse_learning.config import FedLtnConfig, SgdConfig, check_train
 from hanse_learning.config.checks import declared_state
 from hanse_learning.server.config.foreign import plugins_of
-from hanse_learning.server.config.optimizers import FedDynConfig
+from hanse_learning.server.config.optimizers import FedDynConfig, LookAheadConfig, NoOptimizerConfig
+from hanse_learning.server.config.reductions import OverlapMeanConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
 
@@ -82,6 +83,7 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
             f"that of train.algorithm, {algorithm.alpha}",
             hint="the two halves of feddyn have one alpha",
         )
+    _check_jump_start(config, isinstance(algorithm, FedLtnConfig) and algorithm.jump_start is not None)
     if algorithm.needs_mean and config.reduction.name != "weighted_mean":
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
     if job.privacy is not None and (needed := config.reduction.needs()):
@@ -98,6 +100,23 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
             raise _refused(config, f"algorithm {name}: the work in its updates is not known by a number")
         if not isinstance(train.optimizer, SgdConfig):
             raise _refused(config, f"train.optimizer {train.optimizer.name}, whose steps are no sums of gradients")
+
+
+def _check_jump_start(config: StrategyConfig, jumps: bool) -> None:
+    """A jump-start is made at the sites, chosen by the reduction and taken as it is by the optimizer."""
+    reduction, server = config.reduction, config.optimizer
+    chooses = isinstance(reduction, OverlapMeanConfig) and reduction.jump_start
+    plain = jumps and isinstance(server, NoOptimizerConfig)
+    takes = server.jump_start if isinstance(server, LookAheadConfig) else plain
+    if not jumps == chooses == takes:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"train.algorithm.jump_start: {'given' if jumps else 'none'} with strategy.reduction {reduction.name} "
+            f"{'that chooses' if chooses else 'that does not choose'} the best site, and strategy.optimizer "
+            f"{server.name} {'that takes' if takes else 'that does not take'} its model as it is",
+            hint="give all: train.algorithm {name: fedltn, jump_start: {rounds: n}}, strategy {reduction: {name: "
+            "overlap_mean, jump_start: true}, optimizer: {name: look_ahead, jump_start: true}}",
+        )
 
 
 def _refused(config: StrategyConfig, with_what: str) -> HanseError:

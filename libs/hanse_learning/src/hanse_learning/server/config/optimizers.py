@@ -84,6 +84,33 @@ class AdaptiveConfig(OptimizerConfig):
         return Adaptive(self.name, self.lr, self.beta1, self.beta2, self.tau, self.flower_compat)
 
 
+class LookAheadConfig(OptimizerConfig):
+    """FedLTN's server (Mugunthan, 2022): between the mean model and where the last round was going. It is `sgd` with
+    rate tau and momentum (1 - tau) momentum.
+
+    Attributes:
+        tau: share of the mean model.
+        momentum: how far the last round's step is taken again.
+        jump_start: whether the first round is fedltn's jump-start, whose model is taken as it is.
+    """
+
+    name: Literal["look_ahead"]
+    tau: float = Field(default=0.5, gt=0, le=1)
+    momentum: float = Field(default=0.5, ge=0, le=1)
+    jump_start: bool = False
+
+    @property
+    def state(self) -> Mapping[str, float]:
+        """See `OptimizerConfig`."""
+        return {"momentum": 0.0} if (1 - self.tau) * self.momentum else {}
+
+    def build(self) -> ServerOptimizer:
+        """See `OptimizerConfig`."""
+        from hanse_learning.server.look_ahead import LookAhead
+
+        return LookAhead(self.tau, self.momentum, self.jump_start)
+
+
 class FedDynConfig(OptimizerConfig):
     """The server's half of FedDyn (Acar et al., 2021): the mean model, moved on by all changes so far.
 

@@ -156,6 +156,23 @@ class FedNovaConfig(_BuiltIn):
         return ("normalizer",)
 
 
+class OverlapMeanConfig(_BuiltIn):
+    """The weighted mean of every coordinate over the updates that change it: for sites that have pruned (fedltn,
+    lotteryfl) or whose codec sends few values.
+
+    Attributes:
+        jump_start: whether the run begins with fedltn's jump-start, in whose round the best update alone counts.
+    """
+
+    name: Literal["overlap_mean"]
+    jump_start: bool = False
+    made: ClassVar = "overlap_mean:OverlapMean"
+
+    def needs(self) -> tuple[str, ...]:
+        """See `ReductionConfig`."""
+        return ("jump_score",) if self.jump_start else ()
+
+
 class QFedAvgConfig(_Measuring):
     """Sites with a greater loss count for more (Li et al., 2020). q = 0 is weighted_mean.
 
