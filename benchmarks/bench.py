@@ -28,6 +28,7 @@ from rounds import (
     write_site,
 )
 from scratch import scratch
+from store_time import round_through_store
 
 from hanse.embedded.deployment import Deployment
 
@@ -63,13 +64,18 @@ async def hundred(folder: Path) -> Figures:
 
 
 async def sizes(folder: Path) -> Figures:
-    """100 MB and 400 MB models; 2 participants."""
+    """100 MB and 400 MB models; 2 participants. And the round beside its bytes by the S3 client alone."""
     sites = {f"site-{i}": write_site(folder / f"data-{i}", seed=i) for i in range(2)}
     figures: Figures = {}
     async with Deployment(folder, "bench", sites, SCHEMA) as deployment:
         for megabytes, count in ((100, 11), (400, 6)):  # the first rounds write to fresh files
             times = await time_rounds(deployment, sized_job(count, 2, megabytes))
             figures[f"round_s_{megabytes}mb"] = round(times.p50, 3)
+            alone = await asyncio.to_thread(
+                round_through_store, deployment, folder / "alone", megabytes=megabytes, clients=2, repeats=5
+            )
+            figures[f"round_over_store_time_{megabytes}mb"] = round(times.p50 / alone, 2)
+        figures["round_over_store_time"] = figures["round_over_store_time_100mb"]
         figures["peak"] = aggregator_peak_mib(deployment)
     return figures
 
