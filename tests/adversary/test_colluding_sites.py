@@ -32,7 +32,7 @@ def known_to(hub: LyingHub, name: str) -> dict[str, SharePair]:
     """Both shares of everybody's secrets, from a colluding site's own folder."""
     site = hub.stage.sites[name]
     own = PairwiseSite(
-        site.home / "pairwise", site.identity.signing_key, project=hub.stage.project, participant=name
+        site.home / "pairwise", site.identity.signing_key, project=hub.stage.project, participant=name, minimum=3
     )  # fmt: skip
     folder = own._run(hub.stage.run)
     state = folder.require("s1")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from hanse_coordinator.runs.journal import Journal, JournalEntry
-from hanse_coordinator.verbs.failures import Fenced
+from hanse_coordinator.verbs.failures import Fenced, RunFailure
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOURNAL
@@ -151,3 +152,20 @@ async def test_an_abandoned_journal_waits_for_nothing(broker: MemoryBroker) -> N
     await asyncio.gather(appending, return_exceptions=True)
     await journal.abandon()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_entry_of_a_newer_release_is_no_failure_of_the_run_but_one_that_cannot_be_read_is(
+    broker: MemoryBroker,
+) -> None:
+    bus = MemoryBus(broker)
+    journal = await opened(bus)
+    await journal.append("opened", "r1-train", {})
+    entry = json.loads((await bus.snapshot(JOURNAL.stream, JOURNAL.of(project=PROJECT, run=RUN)))[-1].data)  # type: ignore[arg-type]
+    newer = entry | {"schema": entry["schema"].rpartition("/")[0] + "/99"}
+    await bus.publish(JOURNAL.of(project=PROJECT, run=RUN), json.dumps(newer).encode())
+    with pytest.raises(HanseError, match="99") as caught:
+        await opened(bus)
+    assert not isinstance(caught.value, RunFailure)
+    await bus.publish(JOURNAL.of(project=PROJECT, run=RUN), b"{")
+    with pytest.raises(HanseError):
+        await opened(bus)

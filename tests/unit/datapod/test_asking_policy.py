@@ -8,7 +8,7 @@ from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
 from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import DataState
+from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_learning.preparation.histograms import histograms
@@ -240,3 +240,29 @@ def test_a_run_asks_no_more_questions_than_one_search_needs():
     said = refused(questions.check, ages(asked[PASSES], scale="robust"))
     assert "quantiles in more than 16 steps" in said
     questions.check(ages(asked[PASSES], scale="robust").model_copy(update={"run": "r" * 12}))
+
+
+def by_ward(**counts):
+    wards = {"column": "ward", "kind": "category", "values": ["burns", "stroke"], "smallest": 10}
+    named = {"names": ["f1"], "task": "classification", "classes": 2, "bins": 32, "subgroups": wards}
+    return task(kind=TaskKind.EVALUATE, config={"evaluate": {"every": 1, "counts": named | counts}})
+
+
+def test_counts_by_groups_are_told_where_each_has_examples_enough():
+    policy = Policy.model_validate({"asking": {"group": 30}})
+    few, enough = DataState(group=29), DataState(group=30)
+    assert "asking.group" in refused(policy.check_subgroups, by_ward(), few)
+    assert "asking.group" in refused(
+        policy.check_subgroups, by_ward(scale=0.5), few
+    )  # noise without terms is trusted not
+    policy.check_subgroups(by_ward(), enough)
+    policy.check_subgroups(counting(["f1"], 32), few)
+
+
+def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
+    outcome, asked = WorkOutcome(None, 80, {}, counted="AAAA"), counting(["auroc"], 5888)
+    masked = Policy.model_validate({"masking": {"required": True}})
+    withheld = Policy.model_validate({"outputs": {"metrics": ["loss"]}})
+    assert Policy().counted(asked, outcome) == ("AAAA", ())
+    assert masked.counted(asked, outcome) == ("", ("auroc",))
+    assert withheld.counted(asked, outcome) == ("", ("auroc",))

@@ -319,6 +319,15 @@ def test_an_evaluation_that_fails_is_noise_alone_where_it_would_tell_no_noisy_nu
         assert made.without_answer(given, failed, 12) == WorkOutcome(None, 12, {})
 
 
+def test_homes_that_share_a_ledger_are_each_charged_for_one_task_of_a_name(tmp_path: Path) -> None:
+    policy = PrivacyPolicy(ledger=tmp_path / "ledger")
+    for home in ("east", "west"):
+        budget = SiteBudget(tmp_path / home, policy)
+        assert budget.reserve(task(privacy=terms()), examples=1000, model=None) is not None
+        budget.close()
+    assert [entry["what"] for entry in read_chain(tmp_path / "ledger", NAME)].count("charge") == 2
+
+
 def test_each_masked_session_of_a_step_is_a_release_of_its_own(tmp_path: Path) -> None:
     budget, works, given = SiteBudget(tmp_path, PrivacyPolicy()), [], masked_task()
     assert given.masking is not None

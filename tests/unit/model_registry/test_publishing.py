@@ -138,7 +138,9 @@ async def test_a_downloaded_file_is_verified_offline_and_promotion_keeps_the_sig
     version = await hub.put(1)
     path = tmp_path / "model.safetensors"
     path.write_bytes(hub.store.get(version.key, limit=100))
+    before = catalogue.PROMOTIONS.value(stage="production")
     promoted = ModelVersion.decode((await hub.promote(1)).encode())
+    assert catalogue.PROMOTIONS.value(stage="production") == before + 1
     verify_model(path, promoted, hub.key.public_bytes)
     with pytest.raises(HanseError, match="signature"):
         verify_model(path, promoted.model_copy(update={"metrics": {"accuracy": 0.99}}), hub.key.public_bytes)

@@ -137,7 +137,9 @@ def test_a_site_masks_for_a_part_of_the_members_where_nothing_else_is_said(five:
     request = five.open(SESSION)
     four = request.names[:4]
     orders = five.share(request, four)
-    site = PairwiseSite(five.folder / "site-0", five.signing["site-0"], project=five.project, participant="site-0")
+    site = PairwiseSite(
+        five.folder / "site-0", five.signing["site-0"], project=five.project, participant="site-0", minimum=3
+    )
     assert site.masks(five.run, orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED).payload
 
 

@@ -90,7 +90,7 @@ def test_a_session_that_was_given_up_is_ended_by_the_next_one(session: Session) 
 
 def test_a_site_that_lost_its_disk_refuses_the_session_and_has_a_new_key(shared: Session, tmp_path: Path) -> None:
     own = shared.all_sites
-    fresh = PairwiseSite(tmp_path / "new", own.signing["site-0"], project=own.project, participant="site-0")
+    fresh = PairwiseSite(tmp_path / "new", own.signing["site-0"], project=own.project, participant="site-0", minimum=3)
     error = refusal(
         lambda: fresh.masks(own.run, shared.orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -130,3 +131,24 @@ def test_a_ring_that_cannot_hold_its_bound_is_refused_at_the_first_number_too_la
     for bits, fraction, bound in ((32, 0, 2.0**31 - 1), (32, 4, 2.0**27), (64, 0, 2.0**63)):
         with pytest.raises(HanseError, match=f"in {bits} bits"):
             encode(largest, Ring(bits=bits, fraction=fraction, bound=bound))
+
+
+@pytest.mark.parametrize(
+    ("values", "within", "outside"),
+    [
+        (np.array([2**64 - 1, 3], np.uint64), [2**40, 3], 1),
+        (np.array([255, 3], np.uint8), [255, 3], 0),
+        (np.array([-(2**63), 2**62], np.int64), [-(2**40), 2**40], 2),
+        (np.array([-128, 127], np.int8), [-128, 127], 0),
+    ],
+)
+def test_integers_of_any_kind_are_cut_to_the_bound_and_counted(values: Any, within: list[int], outside: int) -> None:
+    ring = Ring(bits=64, fraction=0, bound=float(2**40))
+    made, clipped = encode(values, ring)
+    assert (made.view(np.int64).tolist(), clipped) == (within, outside)
+
+
+@pytest.mark.parametrize("factor", [-0.5, math.inf, math.nan])
+def test_a_weight_that_is_no_share_of_the_largest_is_refused_by_name(factor: float) -> None:
+    with pytest.raises(HanseError, match="factor"):
+        encode(np.array([1.0]), Ring(bits=32, fraction=4, bound=8.0), factor=factor)

@@ -154,11 +154,15 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
         {"tally": 4},
         {"request": "a" * 64},
         {"request": "b" * 64},
+        {"seals": (b"one", b"two")},
+        {"seals": (b"two", b"one")},
+        {"seals": (b"one", b"two"), "request": "b" * 64},
+        {"seals": (b"one", b"two"), "update": MaskShape(u64=1, u32=2, u48=1)},
     ]
     made = {statement("p", "r", "s", seed)}
     made |= {statement("p", "r", "s", seed.model_copy(update=change)) for change in changes}
     made |= {statement("q", "r", "s", seed), statement("p", "q", "s", seed), statement("p", "r", "q", seed)}
-    assert len(made) == 17
+    assert len(made) == 21
 
 
 def test_a_statement_does_not_change_with_the_signature_over_it() -> None:
@@ -205,10 +209,26 @@ PLACE = b"".join(bytes([0, 0, 0, len(part)]) + part for part in (b"heart", b"abc
             + bytes(21)
             + b"sealed",
         ),
+        (
+            {"update": None, "tally": 0, "seals": (b"one", b"two"), "request": "aa" * 32},
+            b"hanse shared seeds 2"
+            + hashlib.sha256(hashlib.sha256(b"one").digest() + hashlib.sha256(b"two").digest()).digest()
+            + PLACE
+            + b"\xaa" * 32
+            + bytes(21)
+            + b"sealed",
+        ),
     ],
-    ids=["update", "tally alone", "noise", "bound", "bound noise"],
+    ids=["update", "tally alone", "noise", "bound", "bound noise", "shared"],
 )
 def test_the_signed_statement_has_these_bytes(fields: dict[str, object], signed: bytes) -> None:
-    given = {"participant": "clinic-a", "sealed": b"sealed", "signature": b"", "parts": None, "request": None} | fields
+    given = {
+        "participant": "clinic-a",
+        "sealed": b"sealed",
+        "signature": b"",
+        "parts": None,
+        "request": None,
+        "seals": None,
+    } | fields
     seed = SealedSeed.model_construct(**given)  # type: ignore[arg-type]
     assert statement("heart", "abcdefghijkl", "r1-train", seed) == signed

@@ -144,7 +144,7 @@ def test_a_session_under_way_reveals_what_it_revealed_then(home: Path) -> None:
     given = {task.step: (task, Result.decode(sent)) for _, task, sent in tasks_of("triage", "north") if task.run == run}
     train, unmask = given["r1-train"][0], given["r1-train-unmask"]
     assert unmask[0].kind is TaskKind.UNMASK
-    site = PairwiseSite(home / "pairwise", identity.signing_key, project="triage", participant="north")
+    site = PairwiseSite(home / "pairwise", identity.signing_key, project="triage", participant="north", minimum=3)
     assert train.payload is not None
     with pytest.raises(HanseError, match="masks for another set, task or request") as refusal:
         site.masks(run, train.payload, session="r1-train", task="0" * 32)

@@ -80,7 +80,7 @@ class PairwiseSite:
     """
 
     def __init__(
-        self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int = 3,
+        self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int,
         colluding: int = 0, roster: bytes | None = None, memory: Memory | None = None, beside: int = 0,
     ) -> None:  # fmt: skip
         self._folder, self._signing = folder, signing

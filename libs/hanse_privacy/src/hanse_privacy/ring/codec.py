@@ -163,11 +163,10 @@ def _counts(values: NDArray[Any], ring: Ring, refuse: bool, shape: tuple[int, ..
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     if low >= -bound and high <= bound:
         return values.astype(np.int64).reshape(shape), 0
-    outside = values > bound if values.dtype.kind == "u" else (values > bound) | (values < -bound)
-    clipped = int(np.count_nonzero(outside))
+    clipped = int(np.count_nonzero((values > bound) | (values < -bound)))
     _check_range(clipped, max(-low, high), ring, refuse)
-    within = np.minimum(values, bound) if values.dtype.kind == "u" else np.clip(values, -bound, bound)
-    return within.astype(np.int64).reshape(shape), clipped
+    within: NDArray[np.int64] = np.clip(values, -bound, bound).astype(np.int64)
+    return within.reshape(shape), clipped
 
 
 def _check_range(outside: int, largest: float, ring: Ring, refuse: bool) -> None:

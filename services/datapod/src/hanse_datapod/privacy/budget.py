@@ -120,6 +120,7 @@ class SiteBudget:
             return None
         told: dict[str, Any] = {}
         charges: list[Charge] = []
+        charge = partial(self._charge, task, task.privacy.attempt)
         if task.kind is TaskKind.TRAIN:
             noise, told = terms_of_work(
                 task.privacy, task.participant, task.config, examples=examples,
@@ -132,12 +133,11 @@ class SiteBudget:
                 note += ", for whoever has examples, with all of them"
             parts = ("", "/rounding")
             charges += [
-                self._charge(task, event, count, note, part)
-                for part, (event, count) in zip(parts, noise.charged, strict=False)
+                charge(event, count, note, part) for part, (event, count) in zip(parts, noise.charged, strict=False)
             ]
         if prepares:
             drawn = preparation_noise(task, self._policy.accountant)
-            charges.append(self._charge(task, drawn.event, 1, f"preparation, {task.privacy.privacy.placement}"))
+            charges.append(charge(drawn.event, 1, f"preparation, {task.privacy.privacy.placement}"))
             told = told_of(drawn, task)
         if covered is not None:
             if covered.by_example and units is not None and covered.asked.bounds:
@@ -149,7 +149,7 @@ class SiteBudget:
                     "evaluate.metrics of counts hide a unit",
                 )
             event = Event("pure", covered.asked.epsilon)
-            charges.append(self._charge(task, event, 1, covered.in_words, "/metrics"))
+            charges.append(charge(event, 1, covered.in_words, "/metrics"))
             told |= covered.told
         turn = _turn(task, self._turns_of, self._home)
         ledger = self._open()
@@ -217,14 +217,13 @@ class SiteBudget:
         head = signed_head(entries, digest, project=task.project, participant=task.participant, key=self._key)
         return result.model_copy(update={"ledger": head})
 
-    def _charge(self, task: Task, event: Event, count: int, note: str, part: str = "") -> Charge:
+    def _charge(self, task: Task, attempt: int, event: Event, count: int, note: str, part: str = "") -> Charge:
         """What a task costs this home, or a part of it by a name of its own."""
         from hanse_privacy.ledger import Charge
 
         if _correlated(task):
             return Charge(task.project, task.run, f"{WHOLE_RUN}{self._home}", event, count, note)
         session = task.masking.session if task.masking is not None else "plain"
-        attempt = 1 if task.privacy is None else task.privacy.attempt
         work = f"{task.step}/{attempt}/{session}/{task.id}{part}{self._home}"
         return Charge(task.project, task.run, work, event, count, note)
 
