@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
 from deploy.hub_arrows import chosen
 from deploy.value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
+from hanse_coordinator.settings import CoordinatorSettings, roles_of
+from hanse_fabric.settings import load_settings
 from hanse_fabric.subjects import SMALLEST_STORE, STREAMS
 
 GIB = 1 << 30
@@ -117,6 +120,25 @@ def test_the_hubs_chart_asks_for_what_its_own_compensator_cannot_know(
 ) -> None:
     given = {**values, "compensator": {"enabled": True, **values.get("compensator", {})}}
     assert said in refusal("hanse", given)
+
+
+def test_people_sign_in_as_the_values_say(render: Render, refusal: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = render("hanse", EVERYTHING)
+    pod = next(pod for place, pod in pods(manifests) if place.endswith("coordinator"))
+    for each in containers(pod)[0]["env"]:
+        if each["name"].startswith(("HANSE_OIDC", "HANSE_CONSOLE", "HANSE_SESSION", "HANSE_LOCAL")):
+            monkeypatch.setenv(each["name"], each["value"])
+    read = load_settings(CoordinatorSettings)
+    assert (read.local_people, read.session_idle, read.session_lifetime) == (False, 1800, 43_200)
+    assert roles_of(read.oidc_roles)["cardiology"].projects == ("triage",)
+    assert read.oidc_client_secret_file == Path("/etc/hanse/provider/client_secret")
+    (mounted,) = [one["secret"]["secretName"] for one in pod["volumes"] if one["name"] == "provider"]
+    assert mounted == "oidc"
+    assert chosen(of_kind(manifests, "NetworkPolicy")["demo-hanse-out-provider"]) == ["coordinator"]
+    alone = {"hub": {"signIn": {"provider": {"issuer": "https://login.example.org", "client": "hanse"}}}}
+    assert "hub.consoleUrl" in refusal("hanse", alone)
+    plain = {"hub": {"signIn": {"provider": {"issuer": "http://login.example.org"}}}}
+    assert "issuer" in refusal("hanse", plain)
 
 
 def test_an_external_store_and_bus_are_used_as_their_owners_made_them(render: Render) -> None:

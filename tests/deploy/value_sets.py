@@ -34,7 +34,19 @@ SCRAPER: Values = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata
 EVERYTHING: Values = {
     "global": {"image": {"registry": "registry.example.org/hanse", "pullSecrets": ["pull"]}},
     "otlpEndpoint": "http://collector.observability:4318",
-    "hub": {"publicUrl": "https://hub.example.org"},
+    "hub": {
+        "publicUrl": "https://hub.example.org",
+        "consoleUrl": "https://hanse.example.org",
+        "signIn": {
+            "local": False,
+            "provider": {
+                "issuer": "https://login.example.org",
+                "client": "hanse",
+                "secret": "oidc",
+                "roles": {"admins": {"role": "operator"}, "cardiology": {"role": "owner", "projects": ["triage"]}},
+            },
+        },
+    },
     "nats": {
         "publicUrl": "wss://bus.example.org",
         "leaf": {"enabled": True},

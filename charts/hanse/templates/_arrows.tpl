@@ -43,6 +43,9 @@ outside:
   {{- if .Values.otlpEndpoint }}
   - {to: otlp, from: {{ concat (list "coordinator" "aggregator" "model-registry") (ternary (list "compensator") list .Values.compensator.enabled) | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
   {{- end }}
+  {{- with .Values.hub.signIn.provider.issuer }}
+  - {to: provider, from: ["coordinator"], port: {{ include "hanse-common.port" (dict "url" . "default" 443) }}}
+  {{- end }}
   {{- if .Values.tests.enabled }}
   {{- with .Values.nats.publicUrl }}
   - {to: public-bus, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 443 4222 (hasPrefix "ws" .))) }}}
