@@ -184,15 +184,21 @@ class Codec(Frozen):
 
 
 class SiteCode(Frozen):
-    """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`.
+    """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`, or what was
+    written for another framework.
 
     Attributes:
-        name: of the file, without `.py`.
-        digest: of the file, as the administrators approved it.
+        name: of the file, without `.py`; of a Flower app of several files, its folder's.
+        digest: of the file or folder, as the administrators approved it.
+        kind: `flower`: a Flower `ClientApp` or `NumPyClient`; `nvflare`: a script of NVIDIA FLARE's Client API. Both
+            run unchanged, in an interpreter that each site names.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     digest: Digest
+    kind: Literal["hanse", "flower", "nvflare"] = Field(
+        default="hanse", exclude_if=lambda given: given == "hanse"
+    )  # since 0.2.0
 
 
 class Job(Frozen):

@@ -11,6 +11,7 @@ from hanse_datapod.policy.masking import MaskingPolicy, PinnedCompensators
 from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy, SiteCodePolicy
+from hanse_datapod.worker.foreign.settings import FlowerSettings, NVFlareSettings
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_schemas.reference import page, sections
 from hanse_schemas.reference.sections import Given, Place
@@ -29,6 +30,13 @@ _EXAMPLES: Mapping[Place, Any] = {
     (Policy, "workflows"): ["federated_averaging", "association_study"],
     (Policy, "models"): ["logistic", "mlp"],
     (SiteCodePolicy, "digests"): [_DIGEST],
+    (SiteCodePolicy, "flower"): {"interpreter": "/opt/flower/bin/python"},
+    (SiteCodePolicy, "nvflare"): {"interpreter": "/opt/nvflare/bin/python"},
+    (FlowerSettings, "interpreter"): "/opt/flower/bin/python",
+    (FlowerSettings, "node_config"): {"partition-id": 0, "num-partitions": 2},
+    (NVFlareSettings, "interpreter"): "/opt/nvflare/bin/python",
+    (NVFlareSettings, "arguments"): ["--data", "{data}"],
+    (NVFlareSettings, "site_name"): "clinic-north",
     (OutputPolicy, "metrics"): ["loss", "accuracy"],
     (AskingPolicy, "columns"): ["age", "crp"],
     (AskingPolicy, "phenotypes"): ["diabetes"],

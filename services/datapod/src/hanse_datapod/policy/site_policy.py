@@ -20,6 +20,7 @@ from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
+from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.port import DataState
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -42,10 +43,19 @@ class SiteCodePolicy(Frozen):
     """Which site code may run: files with these SHA-256 digests, and no others.
 
     Attributes:
-        digests: of the files; none: no site code runs.
+        digests: of the files, and of the folders of apps; none: no site code runs.
+        flower: in which interpreter Flower apps run; None: none do.
+        nvflare: in which interpreter scripts of NVIDIA FLARE run; None: none do.
     """
 
     digests: tuple[Digest, ...] = ()
+    flower: FlowerSettings | None = None
+    nvflare: NVFlareSettings | None = None
+
+    @property
+    def foreign(self) -> ForeignSettings:
+        """For code of other frameworks."""
+        return ForeignSettings(flower=self.flower, nvflare=self.nvflare)
 
 
 class OutputPolicy(Frozen):
@@ -149,7 +159,16 @@ class Policy(Frozen):
         code = _section(task.config, "code").get("digest")
         if code is not None:
             self.check_code(str(code))
+            self._check_kind(str(_section(task.config, "code").get("kind", "hanse")))
         self.plugins.check(task.config)
+
+    def _check_kind(self, kind: str) -> None:
+        if kind != "hanse" and self.site_code.foreign.of(kind) is None:
+            named = f"site_code: {{{kind}: {{interpreter: /opt/{kind}/bin/python}}}}"
+            raise forbidden(
+                f"site_code.{kind}", f"code of {kind}", "no interpreter for it",
+                hint=f"the site's administrator names one: {named}",
+            )  # fmt: skip
 
     def check_asking(self, task: Task, schema: DataSchema) -> None:
         """Whether what the task asks of is what the site may be asked of.

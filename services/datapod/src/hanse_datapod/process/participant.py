@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -16,6 +15,7 @@ from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.place import require_place
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.worker.foreign.source import codes_at, source_at
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.clock import Clock
 from hanse_fabric.durable import sole_owner
@@ -102,14 +102,9 @@ def read_policy(path: Path | None, code: Path | None) -> Policy:
         HanseError: NOT_FOUND, INVALID_INPUT; POLICY when it does not list the code's digest.
     """
     policy = load_policy(path)
-    if code is not None:
-        files = sorted(code.glob("*.py")) if code.is_dir() else [code]
-        for file in files:
-            try:
-                digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            except OSError as error:
-                raise HanseError(ErrorCode.NOT_FOUND, f"site code {file}: {error.strerror or error}") from None
-            policy.check_code(digest)
+    policy.site_code.foreign.require()
+    for place in codes_at(code) if code is not None else []:
+        policy.check_code(source_at(place).digest)
     return policy
 
 

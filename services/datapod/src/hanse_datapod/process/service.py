@@ -47,6 +47,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
         settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
         pools=await asyncio.to_thread(read_pools, settings.pools),
         pool_folder=settings.pool_folder or settings.home / "pools", sandbox=policy.sandbox,
+        foreign=policy.site_code.foreign,
     )  # fmt: skip
     workers = [shared.participant(_data(settings, home), home) for home in listed]
     await shared.start()  # libraries load while the sites join

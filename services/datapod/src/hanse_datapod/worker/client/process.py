@@ -25,6 +25,7 @@ from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
 from hanse_datapod.worker.client.memory_group import MemoryGroup
 from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.client.sums import answer_sum
+from hanse_datapod.worker.foreign import BEGIN
 from hanse_datapod.worker.frames import error_of, length_of, pack, unpack
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.sandbox.terms import Confinement, Reach, identity_of, runs_code
@@ -50,8 +51,9 @@ class _Child:
         tree: it, and all that it has started.
         scratch: its temporary files.
         files: what lay where it may reach when it began.
-        own: the processes that it began with.
+        own: the processes that it began with, and its foreign interpreters.
         group: of the kernel's, which holds all of them to the limit of memory; None where none can be made.
+        interpreters: that it has started, by path.
     """
 
     process: asyncio.subprocess.Process | AdoptedProcess
@@ -62,6 +64,7 @@ class _Child:
     own: frozenset[psutil.Process] = frozenset()
     confinement: Confinement | None = None
     group: MemoryGroup | None = None
+    interpreters: set[str] = field(default_factory=set)
 
     def reaches(self, wanted: Reach) -> bool:
         """Whether it may open what is wanted: the very files that lie there now. (Of other participants of this process
@@ -156,7 +159,7 @@ class WorkerProcess:
             async with self._replaced_where_it_fails():
                 answer = await self._converse(child, body, time_limit, memory_limit, on_progress, exchange)
             if runs_code(body):  # no other work starts processes
-                await self._end_what_is_left(child)
+                await self._end_what_is_left(child, _interpreter_of(body))
         if answer["kind"] == "error":
             raise error_of(answer)
         return answer
@@ -254,9 +257,18 @@ class WorkerProcess:
                     await self.start()  # the next task finds it warm
             raise
 
-    async def _end_what_is_left(self, child: _Child) -> None:
-        """End processes that the work has started and left, with the one that it was done in."""
-        if left := child.tree.members(fresh=True) - child.own:
+    async def _end_what_is_left(self, child: _Child, interpreter: str | None) -> None:
+        """End processes that the work has started and left, with the one that it was done in. The first that runs
+        a foreign interpreter's own file stays: it has its libraries loaded."""
+        left = child.tree.members(fresh=True) - child.own
+        if interpreter is not None and interpreter not in child.interpreters:
+            carriers = [each for each in left if _carries(each, interpreter)]
+            if carriers:
+                first = min(carriers, key=lambda each: (each.create_time(), each.pid))
+                child.own |= {first}
+                child.interpreters.add(interpreter)
+                left -= {first}
+        if left:
             _log.info("the work has left processes, which were ended", extra={"processes": len(left)})
             await self._kill()
             await self.start()
@@ -288,6 +300,20 @@ def _require_sound(confinement: Confinement) -> None:
             f"the site's policy forbids it: sandbox.mode: site code runs in a sandbox alone; here {confinement}",
             hint="a kernel of Linux 5.13 or later with Landlock, or the policy's sandbox.mode: auto",
         )
+
+
+def _interpreter_of(body: dict[str, Any]) -> str | None:
+    """The foreign interpreter that a request's code runs in; None where it runs in none."""
+    kind = dict(dict(body.get("config") or {}).get("code") or {}).get("kind", "hanse")
+    return (dict(body.get("foreign") or {}).get(kind) or {}).get("interpreter")
+
+
+def _carries(process: psutil.Process, interpreter: str) -> bool:
+    try:
+        line = process.cmdline()
+    except psutil.Error:
+        return False
+    return line[:1] == [interpreter] and str(BEGIN) in line
 
 
 def _environment(allocator: dict[str, str], threads: int) -> dict[str, str]:

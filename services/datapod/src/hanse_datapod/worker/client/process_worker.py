@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.pool.choice import choose, local_pool
 from hanse_datapod.worker.port import (
     STUDY_KINDS,
@@ -41,6 +42,11 @@ class Process(Protocol):
     ) -> dict[str, Any]: ...  # fmt: skip
 
 
+def opened(sandbox: SandboxPolicy, foreign: ForeignSettings) -> SandboxPolicy:
+    """The sandbox's terms, with the folders of the interpreters that the site names."""
+    return sandbox.model_copy(update={"read": (*sandbox.read, *foreign.folders())})
+
+
 class ProcessWorker:
     """A `Worker` on one data set: of studies where these are genotypes, else of training.
 
@@ -51,6 +57,7 @@ class ProcessWorker:
         alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
         device: `auto`, `cpu`, `cuda` or `cuda:N`, that it trains on where the job does not say.
         sandbox: what the site's policy says of the process's sandbox.
+        foreign: what it says of interpreters for code of other frameworks.
     """
 
     def __init__(
@@ -62,6 +69,7 @@ class ProcessWorker:
         alone: bool = True,
         device: str = "cpu",
         sandbox: SandboxPolicy | None = None,
+        foreign: ForeignSettings | None = None,
     ) -> None:
         self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
         self._data = data.model_dump(mode="json")
@@ -69,7 +77,9 @@ class ProcessWorker:
         self._schema: dict[str, Any] | None = None  # until it is known, data are read as what they look like
         self._process, self._alone = process, alone
         self._wanted_device, self._device = device, DeviceReport()
-        self._sandbox = (sandbox or SandboxPolicy()).model_dump(mode="json")
+        foreign = foreign or ForeignSettings()
+        self._sandbox = opened(sandbox or SandboxPolicy(), foreign).model_dump(mode="json")
+        self._foreign = foreign.model_dump(mode="json")
 
     @property
     def device(self) -> str:
@@ -137,5 +147,5 @@ class ProcessWorker:
     def _body(self, operation: str) -> dict[str, Any]:
         return {
             "operation": operation, "data": self._data, "code": self._code, "schema": self._schema,
-            "device": self._wanted_device, "sandbox": self._sandbox,
+            "device": self._wanted_device, "sandbox": self._sandbox, "foreign": self._foreign,
         }  # fmt: skip

@@ -14,7 +14,8 @@ from typing import Any
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.folders import worker_folders
 from hanse_datapod.worker.client.process import WorkerProcess
-from hanse_datapod.worker.client.process_worker import Process, ProcessWorker
+from hanse_datapod.worker.client.process_worker import Process, ProcessWorker, opened
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, Worker, WorkOutcome, WorkRequest
@@ -105,13 +106,15 @@ class SharedWorker:
         device: that is trained on where the job does not say.
         pools: of further workers, which share `pool_folder`.
         sandbox: what the site's policy says of the processes' sandbox.
+        foreign: what it says of interpreters for code of other frameworks.
     """
 
     def __init__(
         self, code: Path | None = None, *, participants: int = 2, threads: int = 1, device: str = "cpu",
         pools: Sequence[Pool] = (), pool_folder: Path | None = None, sandbox: SandboxPolicy | None = None,
+        foreign: ForeignSettings | None = None,
     ) -> None:  # fmt: skip
-        self._sandbox = sandbox or SandboxPolicy()
+        self._sandbox, self._foreign = sandbox or SandboxPolicy(), foreign or ForeignSettings()
         self._code, self._alone, self._device = code, participants == 1, device
         self._pools = [] if pool_folder is None else [(pool, PoolClient(pool_folder, pool.name)) for pool in pools]
         self._training = WorkerProcess()
@@ -153,15 +156,18 @@ class SharedWorker:
         return PlacingWorker(local, placed, apart=self._sandbox.apart)
 
     def _reach(self, data: DataSettings, home: Path | None) -> Reach:
-        read = absolute((*data_files(data), *self._sandbox.read, self._code))
+        sandbox = opened(self._sandbox, self._foreign)
+        read = absolute((*data_files(data), *sandbox.read, self._code))
         if home is None:
-            return Reach(read, policy=self._sandbox)
+            return Reach(read, policy=sandbox)
         given, own = worker_folders(home)
-        Reach(read, policy=self._sandbox).require_apart(home)
-        return Reach(read | absolute(given), absolute(own), self._sandbox)
+        Reach(read, policy=sandbox).require_apart(home)
+        return Reach(read | absolute(given), absolute(own), sandbox)
 
     def _worker(self, data: DataSettings, process: Process, device: str) -> ProcessWorker:
-        return ProcessWorker(data, process, self._code, alone=self._alone, device=device, sandbox=self._sandbox)
+        return ProcessWorker(
+            data, process, self._code, alone=self._alone, device=device, sandbox=self._sandbox, foreign=self._foreign
+        )
 
     async def close(self) -> None:
         """Stop the processes."""

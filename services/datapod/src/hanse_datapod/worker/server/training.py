@@ -19,6 +19,7 @@ from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_
 from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
@@ -89,6 +90,8 @@ class TrainingServer:
                 divided=(lambda: _divided(body, device.name, self._send)) if divided else None,
                 ranks=self._ranks,
                 memory=body.get("memory_limit"),
+                foreign=ForeignSettings.model_validate(body.get("foreign") or {}),
+                settings=settings,
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)

@@ -10,7 +10,9 @@ from typing import Any
 from torch import nn
 
 from hanse_datapod.data.load import SiteData
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.messages import TaskKind
 from hanse_learning.site.examples import Problem
@@ -31,6 +33,8 @@ class WorkContext:
         divided: does the training in several processes instead; None: this process does it.
         ranks: the processes that train together, of which this is one; None: this one alone.
         memory: bytes that the task may use, of all its processes; None: as much as there is.
+        foreign: the site's interpreters for code of other frameworks.
+        settings: where the data lie, for code that reads them itself; None: in no file.
     """
 
     kind: TaskKind
@@ -53,6 +57,8 @@ class WorkContext:
     divided: Callable[[], WorkOutcome] | None = None
     ranks: Ranks | None = None
     memory: int | None = None
+    foreign: ForeignSettings = field(default_factory=ForeignSettings)
+    settings: DataSettings | None = None
 
     @property
     def speaks(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hanse_datapod.worker.foreign.code import ForeignCode, load_foreign
 from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
@@ -19,8 +20,8 @@ from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.preparing import measure, on_prepared
 from hanse_datapod.worker.work.private import cut_of, privately
-from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
-from hanse_datapod.worker.work.site_state import LOCAL
+from hanse_datapod.worker.work.site_code import Code, load_code, seed_generators
+from hanse_datapod.worker.work.site_state import KEPT, LOCAL
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
@@ -61,7 +62,7 @@ def _done(work: WorkContext) -> WorkOutcome:
             return work.divided()
         made = _done(replace(work, divided=None))
         return replace(made, note="; ".join(part for part in (made.note, f"trained in one process: {reason}") if part))
-    code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
+    code = _code_of(work)
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
     if work.kind is TaskKind.INITIALIZE:
@@ -71,15 +72,26 @@ def _done(work: WorkContext) -> WorkOutcome:
     return built_in.train(work)
 
 
+def _code_of(work: WorkContext) -> Code | None:
+    named = work.config.get("code")
+    if not named:
+        return None
+    if named.get("kind", "hanse") == "hanse":
+        return load_code(work.code, named)
+    return load_foreign(work.code, named, work.foreign, work.settings)
+
+
 def undivided(config: Mapping[str, Any]) -> str:
     """Why several processes cannot take the steps of a training together; "" where they can."""
-    if config.get("code"):
-        return ""  # it divides its work itself
+    if named := config.get("code"):
+        # Hanse's own site code divides its work itself.
+        foreign = named.get("kind", "hanse") != "hanse"
+        return f"code of {named['kind']} is one process" if foreign else ""
     algorithm = check_train(config.get("train") or {}).algorithm
     return "" if algorithm.divides else f"a step of algorithm {algorithm.name} is not a mean over its batch alone"
 
 
-def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:
+def by_code(work: WorkContext, code: Code, *, built_in: bool) -> WorkOutcome:
     """Initialize, train or evaluate by the code's functions.
 
     Raises:
@@ -93,6 +105,8 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     examples = test_examples(work) if work.kind is TaskKind.EVALUATE else work.data().train
     given = receive(work, examples)[2] if built_in else receive_own(work, code)
     config = {**code_config(work), "frozen": sorted(given.entries.frozen)}
+    if isinstance(code, ForeignCode):
+        code.kept = {name: array.copy() for name, array in given.state.groups.get(KEPT, {}).items()}
     if work.kind is TaskKind.EVALUATE:
         with torch.no_grad():
             count, metrics = code.test(given.model, examples, config)
@@ -110,12 +124,14 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     if private is not None:
         change, metrics = made_private(change, travelling, private), private.covered(metrics)
     kept = {LOCAL: in_layout(trained, local)} if local.entries else {}
+    if isinstance(code, ForeignCode):
+        kept[KEPT] = code.kept
     lost = leave(work, travelling, lambda _consume: change, kept, given.state)
     note = "; ".join(part for part in (given.note, lost) if part)
     return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=note)
 
 
-def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:
+def _initialize(work: WorkContext, code: Code, *, built_in: bool) -> WorkOutcome:
     if built_in:
         fresh, _, typed = module_of(work, examples_or_none(work))
         layout, arrays = typed.travelling, in_layout(arrays_of(fresh), typed.travelling)

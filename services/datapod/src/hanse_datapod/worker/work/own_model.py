@@ -13,7 +13,7 @@ import numpy as np
 
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.modules import LOST, Arrays, GivenModel, read_kept, received_model
-from hanse_datapod.worker.work.site_code import SiteCodeFile, seed_generators
+from hanse_datapod.worker.work.site_code import Code, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL, SiteState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
@@ -26,7 +26,7 @@ def code_config(work: WorkContext) -> dict[str, Any]:
     return {**work.config, "seed": work.seed, "round": work.round, "device": work.device}
 
 
-def first_own_model(work: WorkContext, code: SiteCodeFile) -> tuple[Layout, Arrays]:
+def first_own_model(work: WorkContext, code: Code) -> tuple[Layout, Arrays]:
     """What travels of the model that the code begins with.
 
     Raises:
@@ -38,7 +38,7 @@ def first_own_model(work: WorkContext, code: SiteCodeFile) -> tuple[Layout, Arra
     return travelling, {entry.name: made[entry.name] for entry in travelling}
 
 
-def receive_own(work: WorkContext, code: SiteCodeFile) -> GivenModel:
+def receive_own(work: WorkContext, code: Code) -> GivenModel:
     """The received model, completed with what stays at the site.
 
     Raises:
@@ -58,7 +58,7 @@ def receive_own(work: WorkContext, code: SiteCodeFile) -> GivenModel:
     return GivenModel(model, Entries(layout, found.local, found.frozen), received, state, note)
 
 
-def _local(work: WorkContext, code: SiteCodeFile, rules: tuple[StateRule, ...], state: SiteState) -> Arrays | None:
+def _local(work: WorkContext, code: Code, rules: tuple[StateRule, ...], state: SiteState) -> Arrays | None:
     """All entries as the code makes them, where some stay at the site and it has none of an earlier round."""
     if LOCAL in state.groups or not any(rule.keep == "local" for rule in rules):
         return None

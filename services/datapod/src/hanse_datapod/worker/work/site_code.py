@@ -15,7 +15,7 @@ from importlib.abc import InspectLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,6 +43,30 @@ class _FromBytes(InspectLoader):
 
     def get_code(self, fullname: str) -> Any:  # noqa: ARG002 - the loader's protocol
         return compile(self._source, str(self._path), "exec")
+
+
+class Code(Protocol):
+    """What the worker asks of code: of a file with these functions, or of what stands for one."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def initialize(self, config: dict[str, Any]) -> dict[str, np.ndarray]: ...
+
+    def train(
+        self, model: nn.Module | dict[str, np.ndarray], data: Examples, config: dict[str, Any]
+    ) -> tuple[dict[str, np.ndarray], int, dict[str, float]]: ...
+
+    def train_along(self, model: nn.Module | dict[str, np.ndarray], data: Examples, config: dict[str, Any]) -> None: ...
+
+    def test(
+        self, model: nn.Module | dict[str, np.ndarray], data: Examples, config: dict[str, Any]
+    ) -> tuple[int, dict[str, float]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 LOCAL, PRIVATE = "local", "local by dp_sgd"
 """The groups of the model's entries that stay at the site: as training leaves them, and as dp_sgd does."""
 LOCALS = (LOCAL, PRIVATE)
+KEPT = "kept by code"
+"""The group of what code of another framework keeps (Flower's `context.state`)."""
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
 

@@ -1,0 +1,58 @@
+"""Interpreters of other frameworks, each in an environment of its own, for their pins clash with ours and each other's.
+
+They are made once, below `~/.cache/hanse-peers`, and found there afterwards.
+"""
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path.home() / ".cache" / "hanse-peers"
+PINS = {"flower": ("flwr", "1.41.0"), "nvflare": ("nvflare", "2.9.0")}
+WITH = ("scikit-learn",)
+_MAKING_S = 240
+
+
+def interpreter(kind: str, *, more: tuple[str, ...] = ()) -> Path:
+    """The Python that has a framework, and `more` packages beside it.
+
+    Raises:
+        subprocess.SubprocessError: where it cannot be made.
+    """
+    name, version = PINS[kind]
+    place = FOLDER / name
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / f"{name}.lock").open("w") as lock:  # tests in several processes make it once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not has(place, name, version):
+            shutil.rmtree(place, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", str(place))
+        missing = [one for one in (f"{name}=={version}", *WITH, *more) if not _is_there(place, one)]
+        if missing:
+            _run(str(place / "bin" / "python"), "-m", "pip", "install", "-q", *missing)
+    return place / "bin" / "python"
+
+
+def interpreter_or_skip(kind: str) -> Path:
+    """The same in tests, which are skipped in words where it cannot be made."""
+    try:
+        return interpreter(kind)
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"no interpreter with {' '.join(PINS[kind])} could be made: {error}")
+
+
+def has(place: Path, name: str, version: str) -> bool:
+    return any(place.glob(f"lib/python*/site-packages/{name}-{version}.dist-info"))
+
+
+def _is_there(place: Path, requirement: str) -> bool:
+    name, _, version = requirement.partition("==")
+    return has(place, name.split("[")[0].replace("-", "_"), version or "*")
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, timeout=_MAKING_S, capture_output=True)
