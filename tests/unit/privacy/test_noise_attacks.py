@@ -45,7 +45,8 @@ def test_adversaries_reach_their_closed_forms(
 ) -> None:
     found = outcomes[noise, attack]
     assert found.r2 == pytest.approx(r2, abs=0.05)
-    assert found.predicted_r2 == pytest.approx(r2, abs=0.01)
+    # The form takes the victim's variance as drawn: of 1,000 numbers it is off by 4.5 % (one deviation).
+    assert found.predicted_r2 == pytest.approx(r2, abs=0.02)
     # A hundredth of a Laplace variable has kurtosis 300: of its variance over 1,000 draws, one deviation is 55 %.
     within = 0.75 if noise == "distributed-gamma" else 0.25
     assert found.residual == pytest.approx(found.predicted_residual, rel=within)

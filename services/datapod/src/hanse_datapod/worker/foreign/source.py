@@ -87,7 +87,8 @@ def source_at(path: Path) -> Source:
     """Read a file or folder of code.
 
     Raises:
-        HanseError: NOT_FOUND where it cannot be read; TOO_LARGE; INVALID_INPUT for a link in it.
+        HanseError: NOT_FOUND where it cannot be read; TOO_LARGE; INVALID_INPUT for a link in it, and for a folder that
+            is no app's.
     """
     try:
         if not path.is_dir():
@@ -97,6 +98,10 @@ def source_at(path: Path) -> Source:
     except OSError as error:
         raise HanseError(ErrorCode.NOT_FOUND, f"site code {path}: {error.strerror or error}") from None
     files = {found.relative_to(path).as_posix(): text for found, text in texts.items()}
+    if _PROJECT not in files:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"site code {path}: a folder without {_PROJECT}, a file or an app's is expected"
+        )
     lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
     return Source(path, hashlib.sha256("".join(lines).encode()).hexdigest(), files, None)
 
