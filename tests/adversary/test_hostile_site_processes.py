@@ -37,7 +37,7 @@ async def test_no_process_stays_when_a_task_has_ended(closed: Site) -> None:
 async def test_control_where_nobody_looks_what_a_task_has_started_stays_until_the_worker_ends(
     closed: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(_self: WorkerProcess, _child: object) -> None:
+    async def nothing(*_: object) -> None:
         return None
 
     with monkeypatch.context() as changed:

@@ -126,7 +126,7 @@ def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: sig
     process = start(tmp_path)
     first_line(process.stdout)
     left = [psutil.Process(pid) for pid in json.loads((tmp_path / ".hanse/hub/processes.json").read_text()).values()]
-    assert len(left) == 6
+    assert len(left) == 7
     process.send_signal(number)
     assert process.wait(60) == (-number if number == signal.SIGKILL else 0)
     _, alive = psutil.wait_procs(left, timeout=30)

@@ -16,18 +16,19 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import aiohttp
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
 
 from hanse_coordinator.people.cookies import is_loopback
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http.people import Rights
+
+if TYPE_CHECKING:  # a hub without a provider does not load what checks tokens: at rest it takes little memory
+    from joserfc.jwk import KeySet
+    from joserfc.jwt import Token
 
 _SIGNATURES = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
 """By keys that the provider alone has: neither `none`, nor MACs by what the hub knows, too."""
@@ -142,6 +143,9 @@ class Provider:
 
     async def _claims(self, about: dict[str, Any], tokens: dict[str, Any], nonce: str) -> dict[str, Any]:
         """What the ID token says, once all of it is checked (OpenID Connect Core 1.0, 3.1.3.7)."""
+        from joserfc import jwt
+        from joserfc.errors import JoseError
+
         text = tokens.get("id_token")
         if not isinstance(text, str):
             raise RefusedError("token", "id_token: the provider gave none")
@@ -164,7 +168,10 @@ class Provider:
             raise RefusedError("token", "id_token: sub: it is no name")
         return dict(claims)
 
-    async def _verified(self, about: dict[str, Any], text: str) -> jwt.Token:
+    async def _verified(self, about: dict[str, Any], text: str) -> Token:
+        from joserfc import jwt
+        from joserfc.errors import JoseError
+
         keys = await self._key_set(about)
         try:
             return jwt.decode(text, keys, algorithms=_SIGNATURES)
@@ -226,6 +233,9 @@ class Provider:
             raise RefusedError("provider", f"{name}: {str(url)[:200]!r} is no https address")
 
     async def _key_set(self, about: dict[str, Any], *, anew: bool = False) -> KeySet:
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
         async with self._asking:
             old = self._clock.monotonic() - self._keys_at >= (_MOST_OFTEN_S if anew else _FRESH_S)
             if self._keys is None or old:
