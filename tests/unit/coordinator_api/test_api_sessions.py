@@ -22,6 +22,8 @@ from hanse_coordinator.people import attempts
 from hanse_coordinator.people.passwords import Passwords
 from hanse_coordinator.people.sessions import MOST_OF_A_PERSON
 from hanse_fabric.bus.memory import MemoryBroker
+from hanse_fabric.messages import RunEvent
+from hanse_fabric.subjects import EVENT
 from hub_api import JOB, SCHEMA, Api, replica
 
 PASSWORD = "seven grey herons over the Trave"
@@ -315,26 +317,47 @@ async def test_a_hub_may_know_no_passwords_at_all(broker: MemoryBroker, clock: H
         assert (await Browser(api).refused("POST", "/v1/session", credentials()))[:2] == (403, "forbidden")
 
 
-@pytest.mark.parametrize("end", ["sign out", "revoke the key", "nothing"])
-async def test_who_may_no_more_is_told_no_more_of_a_run(hub: Any, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", ["sign out", "another project", "revoke the key", "nothing"])
+@pytest.mark.parametrize("busy", [False, True])
+async def test_who_may_no_more_is_told_no_more_of_a_run(
+    hub: Any, end: str, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of one in which nothing happens, nor of one in which something always does."""
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.05)
     operator, owner = await hub.make_key("operator"), await hub.make_key("owner")
-    await hub.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    for project in ("alpha", "beta"):
+        await hub.ok("POST", "/v1/projects", owner, {"name": project, "schema": SCHEMA})
     run = (await hub.ok("POST", "/v1/projects/alpha/runs", owner, {"job": JOB}))["run"]
     await hub.make_person("ada")
     browser = await Browser(hub).enter("ada")
     headers = {"Host": LOOPBACK, "Cookie": f"hanse_session={browser.cookies['hanse_session'].value}"}
     if end == "revoke the key":
         headers = {"Authorization": f"Bearer {owner}"}
-    async with hub.client.get(f"/v1/projects/alpha/runs/{run}/events", headers=headers) as stream:
-        await stream.content.readuntil(b"still here")
-        if end == "sign out":
-            await browser.ok("DELETE", "/v1/session")
-        elif end == "revoke the key":
-            await hub.ok("DELETE", f"/v1/keys/{owner.split('_')[1]}", operator)
-        else:
-            for _ in range(5):  # the control: it goes on
-                await stream.content.readuntil(b"still here")
-            return
-        async with asyncio.timeout(60):
-            await stream.content.read()
+
+    async def happen() -> None:
+        event = RunEvent(project="alpha", run=run, kind="note", at=hub.clock.now(), round=0, data={})
+        while busy:
+            await hub.hub.bus.publish(EVENT.of(project="alpha", run=run), event.encode())
+            await asyncio.sleep(0.01)
+
+    happening = asyncio.create_task(happen())
+    sign = b"event: note" if busy else b"still here"
+    try:
+        async with (
+            asyncio.timeout(60),
+            hub.client.get(f"/v1/projects/alpha/runs/{run}/events", headers=headers) as told,
+        ):
+            await told.content.readuntil(sign)
+            if end == "sign out":
+                await browser.ok("DELETE", "/v1/session")
+            elif end == "another project":
+                await hub.ok("POST", "/v1/people/ada/rights", operator, {"role": "owner", "projects": ["beta"]})
+            elif end == "revoke the key":
+                await hub.ok("DELETE", f"/v1/keys/{owner.split('_')[1]}", operator)
+            else:
+                for _ in range(20 if busy else 5):  # the control: it goes on
+                    await told.content.readuntil(sign)
+                return
+            await told.content.read()
+    finally:
+        happening.cancel()

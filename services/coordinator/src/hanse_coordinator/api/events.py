@@ -68,9 +68,14 @@ async def _send(
         return
     async with hub.bus.follow(_STREAM, subject, after=after) as records:
         following = asyncio.ensure_future(anext(records))
-        written = 0.0
+        written, admitted = 0.0, hub.clock.monotonic()
         try:
             while not await _quiet(hub, request, response, tokens, following):
+                # Whoever is told without a pause is looked at as often as in pauses.
+                if hub.clock.monotonic() >= admitted + HEARTBEAT_S:
+                    if not await hub.admits(request.caller, request.project):
+                        return
+                    admitted = hub.clock.monotonic()
                 # One alone is told at once; of many, all that come within a moment are told together.
                 await hub.clock.sleep(max(0.0, written + _TOGETHER_S - hub.clock.monotonic()))
                 frames: list[bytes] = []
@@ -108,7 +113,7 @@ async def _quiet(
         if hub.clock.monotonic() >= beat:
             beat = hub.clock.monotonic() + HEARTBEAT_S
             await response.write(b": still here\n\n")
-            if not await hub.admits(request.caller):
+            if not await hub.admits(request.caller, request.project):
                 return True
             entry = await hub.buckets.runs.get(**tokens)
             if entry is None or entry.value.state in FINAL_STATES:

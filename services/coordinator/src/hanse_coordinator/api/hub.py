@@ -117,11 +117,11 @@ class Hub:
             "presence": self.presence.watch(), "compensators": self.compensators.watch(),
         }  # fmt: skip
 
-    async def admits(self, caller: Caller) -> bool:
-        """Whether somebody who was let in before would be let in now: for answers that last."""
+    async def admits(self, caller: Caller, project: str) -> bool:
+        """Whether somebody who was let in to a project before would be let in now: for answers that last."""
         if caller.session:
-            return await self.sessions.is_open(caller.session)
-        return self.keys.admits(caller.key)
+            return await self.sessions.opens(caller.session, project)
+        return self.keys.admits(caller.key)  # a key's project never changes
 
     async def project(self, name: str) -> ProjectRecord:
         """The project; NOT_FOUND if there is none."""

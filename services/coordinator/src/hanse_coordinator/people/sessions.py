@@ -86,13 +86,13 @@ class Sessions:
         await self._note_seen(record)
         return _caller(person, record.id), shown
 
-    async def is_open(self, session: str) -> bool:
-        """Whether a session that was identified before still is one."""
+    async def opens(self, session: str, project: str) -> bool:
+        """Whether a session that was identified before still is one, of somebody who may see a project."""
         record = self.held.get(session)
         if record is None or not self._lasts(record):
             return False
         person = await self._people.find(person_key(record.person))
-        return person is not None and _holds(record, person)
+        return person is not None and _holds(record, person) and _caller(person, session).sees(project)
 
     async def end(self, session: str) -> None:
         """End one; nothing happens where there is none."""
