@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from argon2.profiles import CHEAPEST
 
 from browsers import LOOPBACK, Browser, code_at
 from clocks import HandClock
 from hanse_coordinator.api import events
+from hanse_coordinator.api.door import address_of
 from hanse_coordinator.people import attempts
 from hanse_coordinator.people.passwords import Passwords
 from hanse_coordinator.people.sessions import MOST_OF_A_PERSON
@@ -185,6 +187,23 @@ async def test_forged_cookies_open_nothing_and_headers_win_over_cookies(hub: Any
     await browser.ok("GET", "/v1/session")
 
 
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("Host", "["), ("Cookie", "hanse_browser=x.\u00e4"), ("Hanse_CSRF", "\u00e4"), ("Origin", "http://[")],
+)
+async def test_headers_that_nobody_sends_are_refused_and_no_defect(hub: Any, header: str, value: str) -> None:
+    """And do not tell who is here: a person who is answered another way than one who is not."""
+    browser = await let_in(hub)
+    answers = [
+        await Browser(hub).refused("POST", "/v1/session", credentials(name, password=NEW), **{header: value})
+        for name in ("ada", "nobody")
+    ]
+    assert answers[0][:2] == answers[1][:2]
+    assert answers[0][0] in (401, 403)
+    if header != "Cookie":
+        assert (await browser.refused("POST", "/v1/projects", {"name": "p"}, **{header: value}))[0] in (401, 403)
+
+
 async def test_somebody_who_guesses_shuts_out_strangers_and_not_the_person(hub: Any, clock: HandClock) -> None:
     browser = await let_in(hub)
     await browser.ok("DELETE", "/v1/session")
@@ -213,6 +232,18 @@ async def test_one_address_tries_so_many_people_and_a_household_is_one_address(h
         assert (await guess.refused("POST", "/v1/session", credentials(f"name{tried}")))[0] == 401
     assert (await Browser(hub, address="2001:db8::ffff").refused("POST", "/v1/session", credentials()))[0] == 429
     await Browser(hub, address="2001:db9::1").ok("POST", "/v1/session", credentials())
+
+
+def test_an_address_is_itself_however_it_is_written() -> None:
+    """A server that takes both kinds of addresses writes those of IPv4 in IPv6's form: not all of them are one."""
+    assert address_of(_asked("::ffff:127.0.0.1", "192.0.2.7"), PROXIES) == "192.0.2.7", "it is a trusted proxy"
+    assert address_of(_asked("::ffff:10.0.0.1", "192.0.2.7"), PROXIES) == "10.0.0.1", "and this one is none"
+    assert address_of(_asked("127.0.0.1", "::ffff:192.0.2.7"), PROXIES) == "192.0.2.7"
+    assert address_of(_asked("2001:db8::1", "192.0.2.7"), PROXIES) == "2001:db8::1"
+
+
+def _asked(peer: str, forwarded: str) -> Any:
+    return make_mocked_request("GET", "/", {"X-Forwarded-For": forwarded}).clone(remote=peer)
 
 
 async def test_a_code_is_asked_for_taken_once_and_not_to_be_guessed(hub: Any, clock: HandClock) -> None:

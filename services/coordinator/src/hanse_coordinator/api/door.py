@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 from aiohttp import web
@@ -120,11 +120,20 @@ def address_of(http: web.Request, proxies: Networks) -> str:
     Args:
         proxies: networks of proxies whose word on this is taken; nobody else's is.
     """
-    address = http.remote or ""
+    address = _plain(http.remote or "")
     said = [each.strip() for each in ",".join(http.headers.getall("X-Forwarded-For", [])).split(",") if each.strip()]
     while said and _within(address, proxies):
-        address = said.pop()[:64]
+        address = _plain(said.pop()[:64])
     return address
+
+
+def _plain(address: str) -> str:
+    """An IPv4 address as itself: servers that take both kinds write it in IPv6's form (RFC 4291, 2.5.5.2)."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped) if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None else address
 
 
 def _within(address: str, networks: Networks) -> bool:

@@ -27,7 +27,10 @@ _PORTS = {"http": 80, "https": 443}
 
 def on_loopback(http: web.Request) -> bool:
     """Whether the browser has reached the hub on its own machine."""
-    return is_loopback(urlsplit(f"//{http.host}").hostname or "")
+    try:
+        return is_loopback(urlsplit(f"//{http.host}").hostname or "")
+    except ValueError:
+        return False
 
 
 def is_loopback(name: str) -> bool:
@@ -84,7 +87,7 @@ def check_csrf(http: web.Request, secret: str) -> None:
         return
     check_origin(http)
     given = http.headers.get(CSRF_HEADER, "")
-    if not hmac.compare_digest(given.encode(), csrf_of(secret).encode()):
+    if not hmac.compare_digest(given.encode(errors="replace"), csrf_of(secret).encode()):
         raise HanseError(
             ErrorCode.FORBIDDEN, f"{CSRF_HEADER}: it is {'another than this session is' if given else 'not'} given",
             hint="send `csrf` of GET /v1/session with all that changes something",

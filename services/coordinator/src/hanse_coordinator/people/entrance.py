@@ -149,7 +149,9 @@ def browser_cookie(person: PersonRecord) -> str:
 
 def _known(person: PersonRecord | None, cookie: str | None) -> str | None:
     nonce, _, mac = (cookie or "").partition(".")
-    if person is None or not person.browser_key or not hmac.compare_digest(_signed(person, nonce), mac):
+    if person is None or not person.browser_key or not (nonce + mac).isascii():
+        return None
+    if not hmac.compare_digest(_signed(person, nonce), mac):
         return None
     return nonce
 
