@@ -35,6 +35,8 @@ class HubBehind:
         app = web.Application()
         app.router.add_get("/v1/projects/p/runs/r/events", self._events)
         app.router.add_get("/v1/silent", self._silent)
+        app.router.add_get("/v1/halting", self._halting)
+        app.router.add_get("/v1/packed", self._packed)
         app.router.add_route("*", "/{path:.*}", self._say)
         self.server = TestServer(app)
 
@@ -49,6 +51,18 @@ class HubBehind:
     async def _silent(self, _request: web.Request) -> web.StreamResponse:
         await self.go_on.wait()
         return web.Response()
+
+    async def _halting(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"half of it")
+        await self.go_on.wait()
+        return response
+
+    async def _packed(self, request: web.Request) -> web.StreamResponse:
+        response = web.json_response({"text": "long " * 100})
+        response.enable_compression()
+        return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
@@ -117,14 +131,14 @@ async def test_a_page_s_request_reaches_the_hub_with_its_cookie_and_host_and_wit
         "/v1/projects/a%2Fb?x=1%202", json={"a": 1},
         headers={
             "Cookie": "hanse_session=s", "Hanse-CSRF": "c", "Origin": "http://console.example",
-            "Host": "console.example",
+            "Host": "console.example", "Sec-Fetch-Site": "cross-site",
             "Authorization": "Bearer hanse_x_y", "X-Forwarded-For": "203.0.113.7", "X-Other": "1",
         },
     )  # fmt: skip
     (asked,) = hub.asked
     assert asked.raw_path == "/v1/projects/a%2Fb?x=1%202"
     assert {asked.headers["Cookie"], asked.headers["Hanse-CSRF"]} == {"hanse_session=s", "c"}
-    assert asked.headers["Host"] == "console.example"
+    assert (asked.headers["Host"], asked.headers["Sec-Fetch-Site"]) == ("console.example", "cross-site")
     assert asked.headers["X-Forwarded-For"] == "127.0.0.1", "a stranger's word on who asks is not passed on"
     assert not {"Authorization", "X-Other"} & set(asked.headers)
     assert answer.status == 201
@@ -174,6 +188,61 @@ async def test_a_hub_that_says_nothing_does_not_hold_a_page_for_ever(
     monkeypatch.setattr("hanse_console.proxy._WITHIN_S", 0.2)
     answer = await console.get("/v1/silent")
     assert (answer.status, (await answer.json())["error"]["code"]) == (504, "timeout")
+
+
+async def spoken(console: TestClient[Any, Any], text: bytes, last: bytes = b"\r\n0\r\n") -> bytes:
+    """What is answered to these bytes, until `last`, or until the console closes the connection."""
+    reader, writer = await asyncio.open_connection(console.server.host, console.server.port)
+    writer.write(text)
+    try:
+        async with asyncio.timeout(30):
+            return await reader.readuntil(last)
+    except asyncio.IncompleteReadError as closed:
+        return closed.partial
+    finally:
+        writer.close()
+
+
+async def test_an_answer_that_halts_breaks_off_and_holds_no_second_one(
+    console: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hanse_console.proxy._WITHIN_S", 0.2)
+    said = await spoken(console, b"GET /v1/halting HTTP/1.1\r\nHost: c\r\n\r\n")
+    assert (said.count(b"HTTP/1.1"), said.endswith(b"half of it\r\n")) == (1, True)
+
+
+async def test_who_sends_a_body_by_drops_holds_no_place_for_ever(
+    console: TestClient[Any, Any], hub: HubBehind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hanse_console.proxy._BODY_S", 0.2)
+    drop = b"POST /v1/session HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{"
+    said = await asyncio.gather(*(spoken(console, drop, b"}}") for _ in range(2)))
+    assert all(each.startswith(b"HTTP/1.1 504") and b'"timeout"' in each for each in said)
+    assert (await console.get("/v1/hub")).status == 201, "both places are free again"
+    assert [each.path for each in hub.asked] == ["/v1/hub"]
+
+
+async def test_nothing_but_the_api_is_reached_and_no_header_is_a_defect(
+    console: TestClient[Any, Any], hub: HubBehind, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = b"Accept: */*"
+    for path in (b"/v1/../metrics", b"/v1/..//a/v1/x", b"/v1/%2e%2e/x", b"/v1/a/%2E./../../x", b"/v1/.%2e"):
+        assert await answered(console, path, plain) == 404, path
+    for header in (b"Cookie: a=\xff", b"Origin: \xff", b"Hanse-CSRF: \xe4"):
+        assert await answered(console, b"/v1/hub", header) == 400, header
+    assert hub.asked == []
+    assert "Error handling request" not in caplog.text
+    assert await answered(console, b"/v1/a..b/..c", plain) == 201, "the control"
+
+
+async def answered(console: TestClient[Any, Any], path: bytes, header: bytes) -> int:
+    head = b"GET %b HTTP/1.1\r\nHost: c\r\nConnection: close\r\n%b\r\n\r\n" % (path, header)
+    return int((await spoken(console, head, b"\r\n\r\n"))[9:12])
+
+
+async def test_an_answer_is_readable_where_the_hub_s_side_packs_answers(console: TestClient[Any, Any]) -> None:
+    answer = await console.get("/v1/packed")
+    assert (await answer.json())["text"].startswith("long long")
 
 
 def test_settings_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import ssl
@@ -24,8 +25,10 @@ BODY = 256 << 10
 _ANSWER = 64 << 20
 """Bytes of an answer that is no stream of events."""
 _BLOCK = 64 << 10
-_WITHIN_S, _SILENT_S, _CONNECT_S = 60.0, 60.0, 5.0
-_ASKED = ("Host", "Accept", "Content-Type", "Cookie", "Last-Event-ID", "Origin", "Hanse-CSRF", "User-Agent")
+_WITHIN_S, _BODY_S, _SILENT_S, _CONNECT_S = 60.0, 20.0, 60.0, 5.0
+_ASKED = (
+    "Host", "Accept", "Content-Type", "Cookie", "Last-Event-ID", "Origin", "Sec-Fetch-Site", "Hanse-CSRF", "User-Agent",
+)  # fmt: skip
 _ANSWERED = ("Content-Type", "Cache-Control", "Retry-After", "Location", "Content-Disposition", "X-Accel-Buffering")
 
 
@@ -90,7 +93,17 @@ class ApiProxy:
     async def _passed(self, request: web.Request) -> web.StreamResponse:
         headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
         headers["X-Forwarded-For"] = self._whose(request)
-        body = await request.read() if request.body_exists else None
+        if _climbs(request.rel_url.path):
+            return _refusal(ErrorCode.NOT_FOUND, "there is no such path", "parts of a path are not . or ..")
+        unfit = [name for name, value in headers.items() if not _is_text(value)]
+        if unfit:
+            return _refusal(ErrorCode.INVALID_INPUT, f"{unfit[0]}: it is not UTF-8", "send text")
+        headers["Accept-Encoding"] = "identity"  # what is packed here would have to be unpacked for some browsers
+        try:
+            async with self._clock.timeout(_BODY_S):
+                body = await request.read() if request.body_exists else None
+        except TimeoutError:
+            return _refusal(ErrorCode.TIMEOUT, f"body: not whole after {_BODY_S:g} s", "send it again")
         async with self._clock.timeout(_WITHIN_S) as within:
             target = self._hub.join(URL(request.rel_url.raw_path_qs, encoded=True))
             async with self._asking().request(
@@ -110,6 +123,19 @@ class ApiProxy:
         if self._session is None:
             raise HanseError(ErrorCode.INTERNAL, "the console's proxy is not open")
         return self._session
+
+
+def _climbs(path: str) -> bool:
+    """Whether a path, decoded, leads elsewhere than it says: out of the API, at the hub or at a server before it."""
+    return not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/"))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _within(address: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
@@ -139,9 +165,16 @@ async def _given_back(request: web.Request, answer: aiohttp.ClientResponse) -> w
         await response.write_eof()
     except (ConnectionError, aiohttp.ClientError, TimeoutError):
         # Its head was sent already: the browser sees that it breaks off, and asks again.
-        if request.transport is not None:
-            request.transport.abort()
+        _break_off(request)
+    except asyncio.CancelledError:  # its time is over: a refusal would stand in the midst of the answer
+        _break_off(request)
+        raise
     return response
+
+
+def _break_off(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _refusal(code: ErrorCode, message: str, hint: str) -> web.Response:
