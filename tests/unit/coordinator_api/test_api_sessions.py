@@ -22,6 +22,7 @@ from hanse_coordinator.api import events
 from hanse_coordinator.api.door import address_of
 from hanse_coordinator.people import attempts
 from hanse_coordinator.people.passwords import Passwords
+from hanse_coordinator.people.records import person_key
 from hanse_coordinator.people.sessions import MOST_OF_A_PERSON
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.messages import RunEvent
@@ -285,6 +286,26 @@ async def test_a_changed_password_ends_all_other_sessions_and_a_reset_all(hub: A
     await hub.ok("POST", "/v1/people/ada/reset", operator)
     assert await Copy(hub, browser).is_out()
     assert (await browser.refused("POST", "/v1/session", credentials(password=NEW)))[0] == 401, "void at once"
+
+
+@pytest.mark.parametrize("asked", ["password", "totp"])
+async def test_a_reset_stands_against_a_change_that_was_under_way(
+    hub: Any, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever knows the password and hurries has not got a password, nor an authenticator, after the reset."""
+    browser, operator = await let_in(hub), await hub.make_key("operator")
+    where, hasten = hub.hub.entrance, hub.hub.entrance.again
+
+    async def overtaken(*given: Any, **more: Any) -> Any:
+        person = await hasten(*given, **more)
+        await hub.ok("POST", "/v1/people/ada/reset", operator)
+        return person
+
+    monkeypatch.setattr(type(where), "again", lambda _, *given, **more: overtaken(*given, **more))
+    body = {"password": PASSWORD} | ({"new_password": NEW} if asked == "password" else {})
+    assert (await browser.refused("POST", f"/v1/session/{asked}", body))[1] == "conflict"
+    person = await hub.hub.people.read(person_key("ada"))
+    assert (person.password, person.asked_totp) == (None, None)
 
 
 async def test_rights_work_at_once_in_open_sessions_and_nobody_changes_their_own(hub: Any) -> None:

@@ -129,7 +129,7 @@ async def change_password(hub: Hub, request: Request) -> web.Response:
         session=request.caller.session,
     )  # fmt: skip
     kept = await hub.entrance.passwords.hash(new)
-    person = await hub.people.change(person_key(person.name), lambda old: with_password(old, kept))
+    person = await hub.people.change(person_key(person.name), lambda old: with_password(_same(old, person), kept))
     await hub.audit(request.caller, HUB_AUDIT, "person.password", f"person:{person.name}")
     response = await open_session(hub, request.http, person, "password")
     response.set_status(200)
@@ -141,9 +141,11 @@ async def ask_totp(hub: Hub, request: Request) -> TotpSetup:
     person = await _local(hub, request)
     if person.totp is not None:
         raise HanseError(ErrorCode.CONFLICT, "totp: there is an authenticator already", hint="remove that one first")
-    await hub.entrance.again(person, body.password.get_secret_value(), None, session=request.caller.session)
+    person = await hub.entrance.again(person, body.password.get_secret_value(), None, session=request.caller.session)
     secret = totp.make_secret()
-    await hub.people.change(person_key(person.name), lambda old: old.model_copy(update={"asked_totp": secret}))
+    await hub.people.change(
+        person_key(person.name), lambda old: _same(old, person).model_copy(update={"asked_totp": secret})
+    )
     return TotpSetup(secret=secret, uri=totp.address(secret, name=person.name, hub=hub.info.name))
 
 
@@ -212,6 +214,13 @@ async def _local(hub: Hub, request: Request) -> PersonRecord:
             hint="change it with that provider",
         )  # fmt: skip
     return person
+
+
+def _same(old: PersonRecord, shown: PersonRecord) -> PersonRecord:
+    """The record, where it still has what somebody has just shown; CONFLICT where a reset came between."""
+    if old.revoked or (old.generation, old.password, old.totp) != (shown.generation, shown.password, shown.totp):
+        raise HanseError(ErrorCode.CONFLICT, "person: they changed meanwhile", hint="try again")
+    return old
 
 
 def _shown(secret: SecretStr | None) -> str | None:
