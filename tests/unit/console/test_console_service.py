@@ -155,6 +155,15 @@ async def test_a_trusted_proxy_s_word_on_who_asks_is_passed_on(hub: HubBehind) -
     async with proxy, TestClient(TestServer(application(read_bundle(), proxy, ""))) as client:
         await client.get("/v1/hub", headers={"X-Forwarded-For": "203.0.113.7"})
     assert hub.asked[0].headers["X-Forwarded-For"] == "203.0.113.7, 127.0.0.1"
+    assert "Hanse-Proxy" not in hub.asked[0].headers
+
+
+async def test_the_console_shows_the_hub_a_secret_of_its_own_and_nobody_else_s(hub: HubBehind) -> None:
+    proxy = ApiProxy(str(hub.server.make_url("")), None, 2, SystemClock(), secret="the console's")
+    async with proxy, TestClient(TestServer(application(read_bundle(), proxy, ""))) as client:
+        answer = await client.get("/v1/hub", headers={"Hanse-Proxy": "guessed"})
+    assert hub.asked[0].headers.getall("Hanse-Proxy") == ["the console's"]
+    assert "the console's" not in str(answer.headers)
 
 
 async def test_events_arrive_one_by_one_and_places_are_given_back(

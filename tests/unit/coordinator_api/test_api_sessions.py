@@ -226,6 +226,26 @@ async def test_somebody_who_guesses_shuts_out_strangers_and_not_the_person(hub: 
     await Browser(hub, address="198.51.100.79").ok("POST", "/v1/session", credentials(password=NEW))
 
 
+async def test_whose_request_it_is_says_who_has_the_console_s_secret_and_nobody_else_on_its_machine(
+    broker: MemoryBroker, clock: HandClock, tmp_path: Path
+) -> None:
+    async with replica(broker, tmp_path / "store", clock, proxy_secret="the console's") as api:
+        api.hub.entrance.passwords = Passwords(CHEAPEST)
+
+        async def spray(first: int, **headers: str) -> list[int]:
+            """Answers to as many as one address may try, and one more, each of another name and address."""
+            return [
+                (await Browser(api, address=f"192.0.{each}.1").ask(
+                    "POST", "/v1/session", credentials(f"p{first + each}"), **headers
+                ))[0]
+                for each in range(attempts.OF_AN_ADDRESS + 1)
+            ]  # fmt: skip
+
+        assert set(await spray(100, Hanse_Proxy="the console's")) == {401}, "the control: these are many"
+        for first, forged in ((200, {}), (300, {"Hanse_Proxy": ""}), (400, {"Hanse_Proxy": "guessed"})):
+            assert (await spray(first, **forged))[-1] == 429, forged
+
+
 async def test_one_address_tries_so_many_people_and_a_household_is_one_address(hub: Any) -> None:
     await let_in(hub)
     for tried in range(attempts.OF_AN_ADDRESS):

@@ -62,7 +62,7 @@ async def serve(service: Service[ConsoleSettings]) -> None:
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(ApiProxy(
             settings.console_hub, _context(settings), settings.console_requests, service.clock,
-            networks_of(settings.console_proxies),
+            networks_of(settings.console_proxies), settings.proxy_secret.get_secret_value(),
         ))  # fmt: skip
         service.add_check("hub", proxy.answers)
         shown = settings.console_hub_public or settings.console_hub

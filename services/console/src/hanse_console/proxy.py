@@ -41,13 +41,15 @@ class ApiProxy:
         context: of TLS to it.
         requests: at once.
         proxies: networks of proxies before the console, whose word on whose request it is, is passed on.
+        secret: that the hub has, too, and by which it knows the console; empty: none.
     """
 
     def __init__(
         self, hub: str, context: ssl.SSLContext | None, requests: int, clock: Clock,
-        proxies: Sequence[IPv4Network | IPv6Network] = (),
+        proxies: Sequence[IPv4Network | IPv6Network] = (), secret: str = "",
     ) -> None:  # fmt: skip
         self._hub, self._context, self._free, self._clock, self._proxies = URL(hub), context, requests, clock, proxies
+        self._shown = {"Hanse-Proxy": secret} if secret else {}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -98,6 +100,7 @@ class ApiProxy:
         unfit = [name for name, value in headers.items() if not _is_text(value)]
         if unfit:
             return _refusal(ErrorCode.INVALID_INPUT, f"{unfit[0]}: it is not UTF-8", "send text")
+        headers |= self._shown
         headers["Accept-Encoding"] = "identity"  # what is packed here would have to be unpacked for some browsers
         try:
             async with self._clock.timeout(_BODY_S):

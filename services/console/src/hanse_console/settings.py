@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from hanse_fabric.settings import ServiceSettings
 
@@ -32,6 +32,10 @@ class ConsoleSettings(ServiceSettings):
         default="",
         description="networks (CIDR, separated by commas) of proxies before the console, whose X-Forwarded-For is "
         "passed on; empty: nobody's is",
+    )
+    proxy_secret: SecretStr = Field(
+        default=SecretStr(""),
+        description="what the console shows to the hub, which has it, too, and so believes who asks; empty: nothing",
     )
     console_requests: int = Field(
         default=256, ge=1, le=100_000, description="requests to the hub, watched runs included, at once"

@@ -139,6 +139,7 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         store_ca=_shown_ca(settings.store_public_ca, settings.store_ca),
         invitation_ttl=settings.invitation_ttl,
         proxies=networks_of(settings.trusted_proxies),
+        proxy_secret=settings.proxy_secret.get_secret_value(),
         region_urls=region_urls_of(settings.bus_region_urls),
         sessions=SessionTerms(settings.session_idle, settings.session_lifetime),
         console_url=settings.console_url.rstrip("/"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, SecretStr, TypeAdapter, field_validator, model_validator
 
 from hanse_coordinator.people.cookies import is_loopback
 from hanse_fabric.settings import ServiceSettings, check_bus
@@ -82,6 +82,11 @@ class CoordinatorSettings(ServiceSettings):
         default="",
         description="networks (CIDR, separated by commas) of proxies before the HTTP API, whose X-Forwarded-For is "
         "believed; empty: nobody's is",
+    )
+    proxy_secret: SecretStr = Field(
+        default=SecretStr(""),
+        description="what a console shows that has it, too, so that its X-Forwarded-For is believed wherever it is; "
+        "empty: there is none",
     )
     invitation_ttl: float = Field(
         default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_urlsafe
 from types import TracebackType
 from typing import Self
 
@@ -100,7 +101,7 @@ class EmbeddedHub:
         self._settings = dict(settings or {})
         self._end_former_tokens = end_former_tokens
         self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
-        self._console = console
+        self._console, self._proxy_secret = console, token_urlsafe(32)
         self._public, self._shown = public, None if public is None else _given(public)
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
@@ -239,10 +240,10 @@ class EmbeddedHub:
         return f"http://{_HOST}:{port}" if self._public is None else self._public.address("https", port)
 
     def _of_console(self) -> dict[str, str]:
-        """Settings of the coordinator: where the console is, and that it is believed who asks through it."""
+        """Settings of the coordinator: where the console is, and by what it is known: its address is no sign."""
         if not self._console:
             return {}
-        return {"HANSE_CONSOLE_URL": self.console_url, "HANSE_TRUSTED_PROXIES": f"{_HOST}/32"}
+        return {"HANSE_CONSOLE_URL": self.console_url, "HANSE_PROXY_SECRET": self._proxy_secret}
 
     def _console_settings(self, ports: dict[str, int]) -> dict[str, str]:
         """The console asks the coordinator on loopback, and so says for whom; one with a certificate that was given
@@ -254,6 +255,7 @@ class EmbeddedHub:
             "HANSE_CONSOLE_HUB_PUBLIC": self.url,
             "HANSE_CONSOLE_HOST": _HOST if self._public is None else self._public.bind,
             "HANSE_CONSOLE_PORT": str(ports["console"]),
+            "HANSE_PROXY_SECRET": self._proxy_secret,
         }
         if self._shown is not None:
             own |= {"HANSE_TLS_CERT": str(self._shown.cert), "HANSE_TLS_KEY": str(self._shown.key)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
 Networks = Sequence[IPv4Network | IPv6Network]
+PROXY_HEADER = "Hanse-Proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +116,20 @@ class Bodies:
                 del self._reading[caller]
 
 
-def address_of(http: web.Request, proxies: Networks) -> str:
+def address_of(http: web.Request, proxies: Networks, secret: str = "") -> str:
     """Whose request it is: the peer's address, or the last one that `proxies` took it from (X-Forwarded-For).
 
     Args:
         proxies: networks of proxies whose word on this is taken; nobody else's is.
+        secret: by which a peer at any address shows that it is such a proxy (`Hanse-Proxy`); empty: there is none.
     """
     address = _plain(http.remote or "")
     said = [each.strip() for each in ",".join(http.headers.getall("X-Forwarded-For", [])).split(",") if each.strip()]
-    while said and _within(address, proxies):
+    shown = http.headers.get(PROXY_HEADER, "").encode(errors="replace")
+    believed = _within(address, proxies) or (secret != "" and hmac.compare_digest(shown, secret.encode()))
+    while said and believed:
         address = _plain(said.pop()[:64])
+        believed = _within(address, proxies)
     return address
 
 

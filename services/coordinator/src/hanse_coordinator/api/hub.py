@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hanse_coordinator.api.door import Networks
+from aiohttp import web
+
+from hanse_coordinator.api.door import Networks, address_of
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
@@ -35,7 +37,8 @@ class HubInfo:
     """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones (`http_ca`: of
     the API itself); `proxies` are those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region
     reach the bus, where it is not at `bus_url`. `console_url`: where browsers reach the console; empty: not known.
-    `local_people`: whether people sign in by passwords of this hub; `provider`: of identities, by which they do."""
+    `local_people`: whether people sign in by passwords of this hub; `provider`: of identities, by which they do.
+    `proxy_secret`: what other proxies show."""
 
     name: str
     instance: str
@@ -50,6 +53,7 @@ class HubInfo:
     console_url: str = ""
     local_people: bool = True
     provider: ProviderTerms | None = None
+    proxy_secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,10 @@ class Hub:
         if caller.session:
             return await self.sessions.opens(caller.session, project)
         return self.keys.admits(caller.key)  # a key's project never changes
+
+    def address_of(self, http: web.Request) -> str:
+        """Whose request it is, as far as proxies are believed."""
+        return address_of(http, self.info.proxies, self.info.proxy_secret)
 
     async def project(self, name: str) -> ProjectRecord:
         """The project; NOT_FOUND if there is none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 
 from hanse_coordinator.absence import check_absence, note_there
-from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import check_proof, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
@@ -65,7 +64,7 @@ async def join(hub: Hub, request: Request) -> Joined:
 async def renew(hub: Hub, request: Request) -> Renewed:
     """Another token for the bus. Who asks is told by the signature alone: it may have no token that is still good."""
     body: Renew = request.body
-    with hub.keys.limiter.looking_up(address_of(request.http, hub.info.proxies), "renewal"):
+    with hub.keys.limiter.looking_up(hub.address_of(request.http), "renewal"):
         entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
     if entry is None or entry.value.revoked:
         raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")

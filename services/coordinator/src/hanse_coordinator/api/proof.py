@@ -9,7 +9,6 @@ import base64
 import binascii
 import secrets as randomness
 
-from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import PUBLIC, Request, Route
 from hanse_coordinator.records import InvitationRecord
@@ -38,7 +37,7 @@ async def invitation_of(hub: Hub, request: Request, token: secrets.Credential) -
     Raises:
         HanseError: UNAUTHENTICATED, which does not tell whether its id was known.
     """
-    address, limiter = address_of(request.http, hub.info.proxies), hub.keys.limiter
+    address, limiter = hub.address_of(request.http), hub.keys.limiter
     with limiter.looking_up(address, "token"):
         entry = await hub.buckets.invitations.get(invitation=token.id)
     if entry is None or not token.matches(entry.value.hash):

@@ -7,7 +7,6 @@ import secrets
 
 from aiohttp import web
 
-from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import PUBLIC, Request, Route, answer_json
 from hanse_coordinator.api.sessions import begin_session, give_cookies
@@ -49,7 +48,7 @@ async def go_to_provider(hub: Hub, request: Request) -> web.Response:
 async def back_from_provider(hub: Hub, request: Request) -> web.Response:
     """Leads to the page in any case, which is told by one word why somebody is not let in."""
     http, provider = request.http, _provider(hub)
-    address, limiter = address_of(http, hub.info.proxies), hub.keys.limiter
+    address, limiter = hub.address_of(http), hub.keys.limiter
     body: BackFromProvider = request.query
     try:
         secret = read_cookie(http, SIGN_IN)

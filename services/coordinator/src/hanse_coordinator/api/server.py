@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits, address_of
+from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route, answer_json
@@ -73,7 +73,7 @@ async def _caller(hub: Hub, route: Route, http: web.Request) -> Caller:
     """Who asks, if they may use the route: by an API key, or by a session's cookie where no key is given."""
     if not route.roles:
         return Caller()
-    address, header = address_of(http, hub.info.proxies), http.headers.get("Authorization")
+    address, header = hub.address_of(http), http.headers.get("Authorization")
     session = None if header is not None else await hub.sessions.identify(http, address)
     caller = await hub.keys.identify(header, address) if session is None else session[0]
     _check_rights(route, caller)

@@ -7,7 +7,6 @@ from datetime import datetime
 from aiohttp import web
 from pydantic import SecretStr
 
-from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.route import OWN, PUBLIC, Request, Route, answer_json
 from hanse_coordinator.people import totp
@@ -53,7 +52,7 @@ async def sign_in(hub: Hub, request: Request) -> web.Response:
     body: SignIn = request.body
     person = await hub.entrance.by_password(
         body.name, body.password.get_secret_value(), _shown(body.code),
-        address=address_of(request.http, hub.info.proxies), browser=read_cookie(request.http, BROWSER),
+        address=hub.address_of(request.http), browser=read_cookie(request.http, BROWSER),
     )  # fmt: skip
     return await open_session(hub, request.http, person, "password and code" if person.totp else "password")
 
@@ -62,7 +61,7 @@ async def start(hub: Hub, request: Request) -> web.Response:
     """Use a one-time link."""
     _check_local(hub, request.http)
     body: Start = request.body
-    address = address_of(request.http, hub.info.proxies)
+    address = hub.address_of(request.http)
     try:
         token = secrets.parse(body.token.get_secret_value(), Kind.START)
         with hub.keys.limiter.looking_up(address, "token"):
@@ -92,7 +91,7 @@ async def begin_session(
     session, shown = await hub.sessions.open(person)
     await hub.audit_as(
         f"person:{person.name}", f"{person.role} ({person.display or person.name}), by {by}", HUB_AUDIT, "session.open",
-        f"session:{session.id}", address=address_of(http, hub.info.proxies),
+        f"session:{session.id}", address=hub.address_of(http),
     )  # fmt: skip
     return session, shown
 
