@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from hanse_coordinator.people import provider as module
 from hanse_coordinator.people.provider import ProviderTerms
 from hanse_coordinator.settings import CoordinatorSettings, roles_of
 from hanse_fabric.bus.memory import MemoryBroker
+from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.settings import load_settings
 from hub_api import replica
@@ -193,6 +195,26 @@ async def test_a_provider_that_calls_itself_otherwise_or_is_away_is_not_used(hos
     assert "evil" not in message
     hospital.provider.issuer = right
     assert (await hospital.sign_in())[0] == "/"
+
+
+async def test_strangers_do_not_stand_in_line_at_a_provider_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who waited while it was asked have its answer, too: otherwise each would wait for all before."""
+    monkeypatch.setattr(module, "_WITHIN_S", 0.3)
+    asked = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = module.Provider(ProviderTerms(f"http://127.0.0.1:{port}", CLIENT, REDIRECT), SystemClock())
+        for round_of_them in (1, 2):
+            async with asyncio.timeout(30):
+                told = await asyncio.gather(*(provider.address("s") for _ in range(20)), return_exceptions=True)
+            assert {getattr(each, "word", each) for each in told} == {"unavailable"}
+            assert len(asked) == round_of_them, "who comes later asks anew"
 
 
 GIVEN = {

@@ -87,6 +87,7 @@ class Provider:
         self._keys: KeySet | None = None
         self._about_at = self._keys_at = -_FRESH_S
         self._asking = asyncio.Lock()
+        self._refused, self._refused_at = ("", ""), -_FRESH_S
 
     async def address(self, secret: str) -> str:
         """Where the browser goes; `secret` is in its cookie."""
@@ -210,9 +211,16 @@ class Provider:
         return Rights(role="owner", projects=tuple(projects))
 
     async def _metadata(self) -> dict[str, Any]:
+        began = self._clock.monotonic()
         async with self._asking:
+            if began < self._refused_at:  # it was asked meanwhile: who waited does not make it be asked once more
+                raise RefusedError(*self._refused)
             if self._clock.monotonic() - self._about_at >= _FRESH_S:
-                about = await self._ask("GET", self.terms.issuer.rstrip("/") + "/.well-known/openid-configuration")
+                try:
+                    about = await self._ask("GET", self.terms.issuer.rstrip("/") + "/.well-known/openid-configuration")
+                except RefusedError as error:
+                    self._refused, self._refused_at = (error.word, error.message), self._clock.monotonic()
+                    raise
                 if about.get("issuer") != self.terms.issuer:
                     raise RefusedError("provider", f"issuer: it calls itself {str(about.get('issuer'))[:200]!r}")
                 for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
