@@ -383,6 +383,14 @@ async def test_no_secret_is_in_a_refusal_a_log_or_the_audit(hub: Any, caplog: py
     assert not [secret for secret in secrets if secret in f"{said} {caplog.text}"]
 
 
+async def test_no_cache_between_keeps_what_somebody_was_told(hub: Any) -> None:
+    operator = await hub.make_key("operator")
+    for path, key in (("/v1/people", operator), ("/v1/people", None)):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with hub.client.get(path, headers=headers) as answer:
+            assert (answer.ok, answer.headers.get("Cache-Control")) == (key is not None, "no-store")
+
+
 async def test_a_hub_may_know_no_passwords_at_all(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> None:
     async with replica(broker, tmp_path / "store", clock, local_people=False) as api:
         assert await Browser(api).ok("GET", "/v1/sign-in") == {"local": False, "provider": None}

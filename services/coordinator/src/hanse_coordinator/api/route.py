@@ -70,8 +70,9 @@ def view(kind: type[V], record: BaseModel, **own: Any) -> V:
 def answer_json(answer: BaseModel, status: int) -> web.Response:
     """An answer as it is sent."""
     return web.Response(
-        body=answer.model_dump_json(by_alias=True).encode(), status=status, content_type="application/json"
-    )
+        body=answer.model_dump_json(by_alias=True).encode(), status=status, content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )  # fmt: skip
 
 
 Handler = Callable[[Hub, Request], Awaitable[BaseModel | web.StreamResponse]]
