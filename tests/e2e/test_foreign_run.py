@@ -1,0 +1,130 @@
+"""A Flower app as its author wrote it, at three sites of a hub, masked and plain: one model, that of a
+loop over its clients in Flower's own interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from e2e.test_role_views import Seen, tapped
+from foreign_interpreters import interpreter_or_skip
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_fabric.tensors.file import read_tensors
+from hanse_schemas.secure_aggregation import LARGEST_WEIGHT
+from views import find_secret, view_of
+
+SITES = ["east", "north", "south"]
+ROUNDS, EPOCHS = 2, 4
+SCHEMA = {"kind": "array", "shape": [30], "task": "classification", "classes": 2}
+CODE = Path(__file__).parents[2] / "examples" / "adapters" / "flower" / "logistic_numpy.py"
+DIGEST = hashlib.sha256(CODE.read_bytes()).hexdigest()
+AVERAGED = """
+import json, sys
+import logistic_numpy as app
+sites, rounds, epochs = map(int, sys.argv[1:])
+clients = [app.FlowerClient(app.load_data(site, sites)) for site in range(sites)]
+model, first = clients[0].get_parameters({}), None
+for _ in range(rounds):
+    made = [client.fit(model, {"local_epochs": epochs})[:2] for client in clients]
+    first = first or [[array.tolist() for array in arrays] for arrays, _ in made]
+    total = sum(examples for _, examples in made)
+    model = [sum(arrays[n] * examples for arrays, examples in made) / total for n in range(2)]
+tested = [client.evaluate(model, {}) for client in clients]
+accuracy = sum(metrics["accuracy"] * n for _, n, metrics in tested) / sum(n for _, n, _ in tested)
+model = [array.tolist() for array in model]
+print(json.dumps({"first": first, "model": model, "accuracy": accuracy, "examples": total}))
+"""
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+@dataclass
+class Scene:
+    """A deployment whose sites have the app, all that was said on its bus, and what Flower's interpreter made."""
+
+    deployment: Deployment
+    seen: Seen
+    expected: dict[str, Any]
+
+    async def run(self, **more: Any) -> tuple[Run, dict[str, np.ndarray]]:
+        """A run to its end, and its model."""
+        job = {
+            "rounds": ROUNDS,
+            "participants": {"minimum": len(SITES), "deadline": 120},
+            "code": {"name": CODE.stem, "digest": DIGEST, "kind": "flower"},
+            "train": {"local_epochs": EPOCHS},
+        }
+        run = await asyncio.to_thread(self.deployment.project.run, {**job, **more})
+        await asyncio.to_thread(run.wait)
+        assert run.state == "completed", run.view.reason
+        return run, read_tensors(await asyncio.to_thread(run.model.download, self.deployment.folder / run.id))[1]
+
+    def changes_found(self) -> set[str]:
+        """The sites whose change of the first round stands in what was said on the bus, or in a file of the hub."""
+        left = [data for _, data in self.seen.messages] + list(view_of(self.deployment.folder / "hub"))
+        changes = {site: np.array(arrays[0]) for site, arrays in zip(SITES, self.expected["first"], strict=True)}
+        return {finding.secret for finding in find_secret(left, changes)}
+
+    def left(self, run: Run, site: str) -> list[str]:
+        """By the site's own log: what of a run has left it."""
+        lines = (self.deployment.home(site) / "outbox.jsonl").read_text().splitlines()
+        return [entry["what"] for entry in map(json.loads, lines) if run.id in entry["to"]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    python = await asyncio.to_thread(interpreter_or_skip, "flower")
+    arguments = [str(number) for number in (len(SITES), ROUNDS, EPOCHS)]
+    made = await asyncio.to_thread(
+        subprocess.run, [python, "-c", AVERAGED, *arguments], cwd=CODE.parent, capture_output=True, check=True
+    )
+    folder, seen = tmp_path_factory.mktemp("flower"), Seen()
+    np.savez(folder / "data.npz", x=np.ones((20, 30), np.float32), y=np.arange(20) % 2)  # the app has its own
+    async with Deployment(folder, "flower", {}, SCHEMA, nursery=True) as deployment, tapped(folder, seen):
+        for place, site in enumerate(SITES):
+            policy = json.loads(deployment.policy_file().read_text())
+            node_config = {"partition-id": place, "num-partitions": len(SITES)}
+            flower = {"interpreter": str(python), "node_config": node_config}
+            path = folder / f"{site}.json"
+            path.write_text(json.dumps({**policy, "site_code": {"digests": [DIGEST], "flower": flower}}))
+            child = await deployment.add_site(site, SiteFiles(folder / "data.npz", folder / "data.npz"))
+            child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(CODE)])
+        yield Scene(deployment, seen, json.loads(made.stdout))
+
+
+async def test_a_flower_app_trains_masked_what_it_trains_plain_and_in_flowers_interpreter(scene: Scene) -> None:
+    masked, masked_model = await scene.run(secure_aggregation={"mode": "compensator"})
+    assert scene.changes_found() == set()
+    fraction = scene.seen.fraction()
+    plain, plain_model = await scene.run()
+    assert scene.changes_found() == set(SITES), "the control: without masks the same search finds each site's change"
+
+    # What rounding moves the mean of a round by at most, as docs/privacy.md has it.
+    examples = scene.expected["examples"]
+    error = ROUNDS * len(SITES) * (2.0 ** -(fraction + 1) + 8 * 2.0**-51) * LARGEST_WEIGHT / examples
+    assert error < 1e-8
+    for number, array in enumerate(scene.expected["model"]):
+        np.testing.assert_allclose(plain_model[str(number)], array, rtol=1e-12)
+        np.testing.assert_allclose(masked_model[str(number)], plain_model[str(number)], rtol=0, atol=error)
+    for run in (masked, plain):
+        assert run.view.metrics["accuracy"] == pytest.approx(scene.expected["accuracy"], abs=1e-6)
+        lineage = run.model.view.lineage
+        assert (lineage.code_digests, lineage.participants) == ((DIGEST,), tuple(SITES))
+
+    # One site alone sends the first model, which the app makes of zeros.
+    for run, updates, masks in ((masked, 1, ROUNDS), (plain, len(SITES) * ROUNDS + 1, 0)):
+        left = [scene.left(run, site) for site in SITES]
+        assert sum(each.count("update") for each in left) == updates
+        assert [each.count("masked-update") for each in left] == [masks] * len(SITES)
+        assert {what for each in left for what in each} <= {"masked-update", "progress", "result", "tally", "update"}
