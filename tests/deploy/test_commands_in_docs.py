@@ -1,4 +1,5 @@
-"""Commands that operators are told to type exist, in the docs, the runbooks and the charts' notes."""
+"""Commands that operators are told to type exist, in the docs, the runbooks and the charts' notes; so do the pages that
+programs name."""
 
 from __future__ import annotations
 
@@ -49,3 +50,10 @@ def test_commands_are_found_where_they_are_typed() -> None:
     )
     heads = [words[:2] for words in typed(text, "hanse")]
     assert heads == [["run", "list"], ["project", "invite"], ["doctor"], ["model", "list"]]
+
+
+def test_pages_that_programs_name_exist() -> None:
+    sources = [path for folder in ("libs", "services") for path in (ROOT / folder).glob("*/src/**/*.py")]
+    named = {page for path in sources for page in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
+    assert "docs/site-code.md" in named
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
