@@ -222,6 +222,15 @@ async def test_an_app_is_in_the_sandbox_and_under_the_limits_of_site_code(site, 
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 
+async def test_an_app_finds_the_sites_files_by_their_words_and_a_file_that_is_not_there_is_told(site):
+    body = "rows = [len(np.load(context.node_config[k])['y']) for k in ('data-path', 'mine')]\n"
+    outcome = await site.run(TRAIN + body + "    return reply(msg, arrays_of(msg), both=sum(rows))\n", mine="{data}")
+    assert outcome.metrics == {"both": 80}
+    with pytest.raises(HanseError, match=r"policy\.site_code\.flower: \{test\} stands for .*--test") as caught:
+        await site.run(TRAIN + "return reply(msg, arrays_of(msg))\n", mine="{test}")
+    assert caught.value.code is ErrorCode.POLICY
+
+
 async def test_a_folders_digest_is_what_sha256sum_says_of_its_files(tmp_path):
     app = FLOWER / "torch_digits"
     command = "find * -type f -not -path '*/__pycache__/*' | LC_ALL=C sort | xargs sha256sum | sha256sum"

@@ -110,8 +110,10 @@ class ForeignCode:
         paths = {word: str(path) for word, path in named.items() if path is not None}
 
         def filled(value: Any) -> Any:
-            for word, path in paths.items():
-                value = value.replace(word, path) if isinstance(value, str) else value
+            for word in named if isinstance(value, str) else ():
+                if word in value and word not in paths:
+                    raise self._no_file(word)
+                value = value.replace(word, paths.get(word, ""))
             return value
 
         if isinstance(self.settings, FlowerSettings):
@@ -120,6 +122,14 @@ class ForeignCode:
         return {
             "arguments": [filled(value) for value in self.settings.arguments], "site_name": self.settings.site_name
         }  # fmt: skip
+
+    def _no_file(self, word: str) -> HanseError:
+        option = {DATA: "--data", TEST: "--test"}[word]
+        return HanseError(
+            ErrorCode.POLICY,
+            f"policy.site_code.{self.kind}: {word} stands for the file of {option}, and the datapod has none",
+            hint=f"start the datapod with {option}, or take {word} out of the policy",
+        )
 
     def _failed(self, operation: str, answer: Mapping[str, Any]) -> HanseError:
         name = self.path.name
