@@ -47,7 +47,6 @@ class MemoryGroup:
 
     def __init__(self, folder: Path, files: _Files) -> None:
         self._folder, self._files = folder, files
-        self._limit: int | None = None
 
     @classmethod
     def of(cls, process: int, proc: Path = Path("/proc")) -> MemoryGroup | None:
@@ -58,10 +57,10 @@ class MemoryGroup:
         """
         try:
             above, files = _above(proc)
-            _remove_old(above, proc)
             folder = above / f"{_NAME}-{os.getpid()}-{process}"
-            folder.mkdir(exist_ok=True)
-        except (OSError, LookupError) as error:
+            _remove_old(above, folder, proc)
+            folder.mkdir()
+        except (OSError, LookupError, ValueError) as error:
             _log.debug("no control group for the worker: its memory is counted instead", extra={"reason": str(error)})
             return None
         group = cls(folder, files)
@@ -79,16 +78,14 @@ class MemoryGroup:
 
     def hold(self, limit: int | None) -> None:
         """Let them use at most `limit` bytes together; None: any number."""
-        if limit == self._limit:
-            return
-        # Less than is used already cannot be set: the count finds that out.
+        # Where more is used already, the first version refuses, and the count finds that out; in the second the kernel
+        # ends a process.
         with suppress(OSError):
             for name in reversed(self._files.limits):
                 self._set(name, self._files.unlimited)
             if limit is not None:
                 for name in self._files.limits:
                     self._set(name, str(limit))
-        self._limit = limit
 
     def kills(self) -> int:
         """How many of its processes the kernel has ended because all of them together would have passed the limit."""
@@ -126,7 +123,7 @@ def _above(proc: Path) -> tuple[Path, _Files]:
     for line in (proc / "self" / "mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         _, _, _, root, mount, *_ = left.split()
-        kind, _, options = right.split()[:3]
+        kind, *_, options = right.split()  # what is mounted may have no name
         if kind == "cgroup" and "memory" in options.split(","):
             return _below(mount, root, groups["memory"]), _FIRST
     for line in (proc / "self" / "mountinfo").read_text().splitlines():
@@ -183,11 +180,16 @@ def _ours(process: int, proc: Path) -> bool:
     return process == os.getpid()
 
 
-def _remove_old(above: Path, proc: Path) -> None:
-    """Remove groups of datapods that were killed."""
+def _remove_old(above: Path, new: Path, proc: Path) -> None:
+    """Remove groups that were left: of datapods that were killed, and of workers that ended late.
+
+    A datapod that begins anew in a container has the number that the one before had, and so may its worker. Their group
+    would tell of processes that the kernel has ended in an earlier life.
+    """
     for folder in above.glob(f"{_NAME}-*-*"):
-        if not (proc / folder.name.split("-")[2]).exists():
-            with suppress(OSError):
+        datapod, _, worker = folder.name.removeprefix(f"{_NAME}-").partition("-")
+        if folder == new or not all((proc / number).exists() for number in (datapod, worker)):
+            with suppress(OSError):  # it still has processes
                 folder.rmdir()
 
 
