@@ -114,6 +114,15 @@ def test_one_example_moves_as_many_counts_as_are_charged_whatever_the_model_says
     assert moved_by(counts, outputs, y, groups if by_sex else None, one) == counts.cells * STEPS
 
 
+def test_no_example_takes_the_place_of_one_that_leaves_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where counting ended at a largest number, the next example was let in for it, and two counts moved."""
+    monkeypatch.setattr("hanse_learning.pooled.noisy.MOST_EXAMPLES", 4, raising=False)
+    counts, _ = asked()
+    outputs, y = np.array([[0.0, 3.0]] * 4 + [[3.0, 0.0]]), np.array([1, 1, 1, 1, 0])
+    assert moved_by(counts, outputs, y, None, np.arange(5) == 0) == STEPS
+    assert counts_of(counts, outputs, y).view(np.int64)[2:].sum() == 5 * STEPS
+
+
 def test_control_in_exact_counts_one_example_moves_the_sums_by_more_than_any_noise_hides() -> None:
     _, exact = asked(("auroc", "brier", "f1"))
     outputs, y, _ = drawn(50)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_learning.metrics import confusion
-from hanse_learning.pooled.layout import HEAD, MOST_EXAMPLES, Counts
+from hanse_learning.pooled.layout import HEAD, Counts
 from hanse_learning.pooled.scores import Floats, Words, odds_of, place
 from hanse_privacy.noise.counts import Change, CountNoise, laplace_noise
 from hanse_privacy.noise.source import NoiseSource
@@ -61,11 +61,13 @@ def chosen_rows(whose: Numbers, rows: int) -> Numbers:
 def block_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
     """The cells of the examples of one group. It never fails on them, for that would tell of them without noise.
 
+    It leaves none out for their number either: another would come in where one leaves, and move a second count.
+
     Args:
         outputs: logits (n, classes), finite or not.
         targets: labels (n,).
     """
-    logits, labels = np.nan_to_num(outputs[:MOST_EXAMPLES]), targets[:MOST_EXAMPLES].astype(np.int64)
+    logits, labels = np.nan_to_num(outputs), targets.astype(np.int64)
     made = np.zeros(counts.block, np.int64)
     made[0] = 1
     if not len(labels):
