@@ -127,6 +127,7 @@ def test_the_sum_of_a_shares_small_points_has_the_law_of_their_process() -> None
         first, *others = compound_weights(5, 2, 4, 30)
         for made, expected in zip(others, law[1:], strict=True):
             assert abs(Decimal(made) / first - expected / law[0]) < Decimal(2) ** -180
+    assert min(compound_weights(3, 100, 3, 96)) == 0  # not below it, where there is no unit left
     # Of shares of a half, which reach furthest: what lies beyond the table.
     reach = polya._NEAR * polya._NEAR_REACH
     weights = compound_weights(2**50, 2, polya._NEAR, reach + 4 * polya._NEAR)

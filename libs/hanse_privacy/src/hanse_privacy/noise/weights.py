@@ -56,13 +56,13 @@ def compound_weights(scale: int, parts: int, largest: int, count: int) -> list[i
     k = 1, ..., largest.
 
     With p(n) for the weights, n p(n) parts = sum over k of exp(-k/scale) p(n - k) (Panjer 1981), and that sum follows
-    from the one before it.
+    from the one before it. Far out, where it is next to nothing, what is rounded down could take it below zero.
     """
     ratio, last = exp_in_units(Fraction(-1, scale)), exp_in_units(Fraction(-largest - 1, scale))
     weights, summed = [1 << UNIT_BITS], 0
     for n in range(1, count):
         left = weights[n - 1 - largest] * last if n > largest else 0
-        summed = (ratio * (weights[-1] + summed) - left) >> UNIT_BITS
+        summed = max(0, (ratio * (weights[-1] + summed) - left) >> UNIT_BITS)
         weights.append(summed // (n * parts))
     return weights
 
