@@ -50,6 +50,19 @@ def test_a_jump_starts_winner_is_the_model_and_later_rounds_are_of_all() -> None
     np.testing.assert_allclose(after, [5 + 0.25 * 13 / 3, 0.25 * 4.5], 1e-15)
 
 
+def test_a_site_that_claims_a_jump_start_in_a_later_round_counts_as_any_other() -> None:
+    updates, first = (
+        [np.array([1.0, 2.0]), np.array([5.0, 0.0]), np.array([900.0, 900.0])],
+        {"jump_score": [1.2, 1.9, 1.4]},
+    )
+    model, state = hanse_learning.reduce(JUMP, np.zeros(2), updates, info=first)
+    after, plain = (
+        hanse_learning.reduce(JUMP, model, updates, state=state, info={"jump_score": scores})[0]
+        for scores in ([0, 0, 1e9], [0, 0, 0])
+    )
+    assert after.tolist() == plain.tolist()
+
+
 @pytest.mark.parametrize("scores", [None, [1.0, -1.0], [1.0, np.nan], [np.inf, 1.0]], ids=str)
 def test_a_jump_start_without_sound_scores_is_refused(scores: list[float] | None) -> None:
     info = {} if scores is None else {"jump_score": scores}

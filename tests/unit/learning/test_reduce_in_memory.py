@@ -39,7 +39,7 @@ SECTIONS = {
 INFO = {
     "normalizer": [1.0 + k for k in range(11)],
     "first_loss": [0.1 + k for k in range(11)],
-    "jump_score": [0.1 * (k % 7) for k in range(11)],
+    "jump_score": [0.1 + 0.1 * (k % 7) for k in range(11)],
 }
 BUFFERS = {"m": "average", "v": ("pool_variance", "m")}
 

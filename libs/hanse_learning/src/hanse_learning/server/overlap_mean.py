@@ -16,7 +16,8 @@ from hanse_fabric.errors import invalid
 from hanse_learning.server.reduction import TILE, Array, Rows, tiles
 
 JUMP_SCORE = "jump_score"
-"""Among the numbers that come with an update: above 0 in the jump-start's round, and larger for a better ticket."""
+"""Among the numbers that come with an update: above 0 in the jump-start's round, of all, and larger for a better
+ticket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class OverlapMean:
     """out = sum_k w_k u_k / sum_k w_k [u_k != 0]; 0 where all are.
 
     Attributes:
-        jump_start: whether updates come with a `jump_score`: where any is above 0, the best update alone counts, of
-            equal ones the first.
+        jump_start: whether updates come with a `jump_score`: where all are above 0, the best update alone counts, of
+            equal ones the first. A site that says so in a round of others' zeros gains nothing by it.
     """
 
     jump_start: bool = False
@@ -42,7 +43,7 @@ class OverlapMean:
         if scores is None or not (np.isfinite(scores) & (scores >= 0)).all():
             given = None if scores is None else scores.tolist()
             raise invalid("updates.info.jump_score", given, "a number from 0 with every update, for the jump-start")
-        if not scores.any():
+        if not scores.all():
             return weights
         best = np.zeros_like(weights)
         best[int(np.argmax(np.where(weights > 0, scores, -1.0)))] = 1.0
