@@ -28,7 +28,7 @@ def test_an_empty_section_is_federated_averaging():
         ({"optimizer": {"name": "adam", "rate": 0.1}}, "rate"),
         ({"optimizer": {"name": "sgd", "momentum": 1}}, "momentum"),
         ({"reducer": {}}, "reducer"),
-        ({"optimizer": "adam"}, "optimizer"),
+        ({"optimizer": "adam"}, r"optimizer: a section .*, such as \{name: none\} \(given 'adam'\)"),
     ],
 )
 def test_a_wrong_section_is_refused_naming_the_field(section, named):

@@ -33,8 +33,8 @@ def _reader(group: str, base: type[BaseModel], default: str) -> Callable[[Any], 
         if isinstance(given, base):
             return given
         if not isinstance(given, Mapping):
-            raise PydanticCustomError("section", "a section with a name was expected, such as {{name: {name}}}",
-                                      {"name": default})  # fmt: skip
+            raise PydanticCustomError("section", "a section with a name was expected, such as {example}",
+                                      {"example": f"{{name: {default}}}"})  # fmt: skip
         name = given.get("name", default)
         try:
             plugin = find(group, str(name))
