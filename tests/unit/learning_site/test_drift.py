@@ -187,3 +187,9 @@ def test_variates_of_rounds_without_noise_are_not_used_in_private_ones() -> None
 def test_private_scaffold_of_more_than_noisy_gradients_is_refused_at_the_site(odd: dict[str, Any]) -> None:
     with pytest.raises(HanseError, match=next(iter(odd))):
         Private(split(clouds(), by_class=True), SCAFFOLD | odd, terms=NOISY).step()
+
+
+def test_private_scaffold_is_refused_where_the_noise_would_be_added_to_the_update_alone() -> None:
+    """As a hub that lies can ask it, by a placement whose noise comes with the masks: variates would have none."""
+    with pytest.raises(HanseError, match="sigma: 0.0"):
+        Private(split(clouds(), by_class=True), SCAFFOLD, terms=NOISY | {"scale": 0.0}).step()
