@@ -122,15 +122,21 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(
     assert not Path(output).exists()
 
 
-def test_a_parquet_file_gets_the_predictions_of_the_same_csv(run: Run, tmp_path: Path) -> None:
+def test_a_parquet_file_gets_the_predictions_of_the_same_csv(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
     frame = pd.DataFrame(examples(5, (4,)), columns=list(AGES))
     frame.to_csv("rows.csv", index=False)
     frame.to_parquet("rows.parquet")
     assert run("predict", path, "rows.csv", "told.csv") == run("predict", path, "rows.parquet", "same.csv") == 0
     pd.testing.assert_frame_equal(pd.read_csv("told.csv"), pd.read_csv("same.csv"))
-    Path("rows.parquet").write_bytes(b"x" * 50)
-    assert run("predict", path, "rows.parquet", "none.csv") != 0
+    damaged = bytearray(Path("rows.parquet").read_bytes())
+    damaged[10:60] = b"\xff" * 50
+    for content in (b"x" * 50, damaged):
+        Path("rows.parquet").write_bytes(content)
+        assert run("predict", path, "rows.parquet", "none.csv") != 0
+        assert "rows.parquet: it is not Parquet" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_model_of_arrays_takes_the_files_of_arrays_that_sites_have(
@@ -147,9 +153,12 @@ def test_a_model_of_arrays_takes_the_files_of_arrays_that_sites_have(
     np.savez("other.npz", y=x)
     np.savez("objects.npz", x=np.array([{}], dtype=object))
     Path("broken.npz").write_bytes(b"PK")
+    np.save("one.npy", x)
+    Path("one.npy").rename("one.npz")
     for name, message in {
         "rows.csv": "an NPZ file with an array x", "other.npz": "its arrays are y, and x is not among them",
         "objects.npz": "not an NPZ file of plain arrays", "broken.npz": "not an NPZ file of plain arrays",
+        "one.npz": "an array without a name",
         "none.npz": "there is no such file",
     }.items():  # fmt: skip
         assert run("predict", path, name, "said.csv") != 0

@@ -71,7 +71,7 @@ def _table(model: TrainedModel, path: Path, encoding: Encoding) -> pd.DataFrame:
             ErrorCode.INVALID_INPUT, f"{path}: its text is not {encoding}: {error}",
             hint="say which it is by --encoding: cp1252 is what Windows programs of Western Europe write",
         ) from None  # fmt: skip
-    except ValueError as error:
+    except (OSError, ValueError) as error:  # damaged Parquet is either
         kind, hint = (
             ("Parquet", "write it with pandas' to_parquet") if path.suffix == ".parquet"
             else ("CSV", "a header line; commas, semicolons or tabs between values")
@@ -86,7 +86,10 @@ def _array(path: Path) -> Any:
     if path.suffix != ".npz":
         raise invalid(str(path), "a table", "an NPZ file with an array x, for this model takes arrays")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        arrays = np.load(path, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds an array without a name, as numpy.save writes it")
+        with arrays:
             if "x" not in arrays.files:
                 raise HanseError(
                     ErrorCode.INVALID_INPUT, f"{path}: its arrays are {', '.join(arrays.files) or 'none'}, and x is "
@@ -95,7 +98,7 @@ def _array(path: Path) -> Any:
             return arrays["x"]
     except FileNotFoundError:
         raise _absent(path) from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError) as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"{path}: it is not an NPZ file of plain arrays: {error}",
             hint="write it with numpy.savez(path, x=...)",
