@@ -39,7 +39,7 @@ from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
-from hanse_datapod.privacy.shared_turns import SharedTurns, check_members
+from hanse_datapod.privacy.shared_turns import SharedTurns, check_members, is_shared
 from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
@@ -203,8 +203,8 @@ class TaskWork:
         extras: Mapping[str, Path],
     ) -> WorkOutcome:  # fmt: skip
         """What the worker makes of a task that is charged."""
-        task, known = opened.task, await asyncio.to_thread(self._turns.known, opened.task, model, self._folders)
-        if known is not None:
+        task, shared = opened.task, is_shared(opened.task)
+        if shared and (known := await asyncio.to_thread(self._turns.known, task, model, self._folders)) is not None:
             return known
         memory = self._policy.limits.memory_mib
         sums = open_sums(
@@ -243,7 +243,7 @@ class TaskWork:
                     raise
                 outcome = reserved.without_answer(task, error, examples)
         kept = outcome if reserved is None else reserved.keep_covered(outcome)
-        return await asyncio.to_thread(self._turns.keep, task, kept)
+        return await asyncio.to_thread(self._turns.keep, task, kept) if shared else kept
 
     def _check(self, opened: OpenTask) -> FinishedTask:
         """Say what the site would do of a job, and write the answer down. Blocks."""

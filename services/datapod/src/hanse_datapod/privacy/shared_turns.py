@@ -110,7 +110,7 @@ def share_of(task: Task, masking: Masking, home: Path) -> Adjust:
 
 
 class SharedTurns:
-    """What one home answers in rounds of runs that have such noise, without its worker. Methods block.
+    """What one home answers in rounds of runs that have such noise (`is_shared`), without its worker. Methods block.
 
     Args:
         home: in which the newest update of each run is kept.
@@ -125,8 +125,6 @@ class SharedTurns:
         Raises:
             HanseError: INVALID_INPUT for a task without a model; NO_SPACE.
         """
-        if not is_shared(task):
-            return None
         made = folders.worker_output(task)
         outcome = _nothing(model, made) if rests(task) else self._find(task, made)
         return None if outcome is None else folders.take(task, outcome)
@@ -137,8 +135,6 @@ class SharedTurns:
         Raises:
             HanseError: INVALID_INPUT for an outcome without one; NO_SPACE.
         """
-        if not is_shared(task):
-            return outcome
         if outcome.update is None:
             raise invalid("update", None, "made, for shares of noise are added to it")
         file = self._file(task)
