@@ -75,17 +75,18 @@ def test_a_worker_is_not_told_of_what_the_kernel_ended_in_an_earlier_group_of_it
 def test_a_limit_that_the_kernel_refused_is_asked_for_again(group, monkeypatch):
     """Of bytes that cannot be set where more is used already, as may change until the next task."""
     asked = []
+
+    def refuse(file, text):
+        asked.append(file.name)
+        if text not in {"-1", "max"}:
+            raise OSError(errno.EBUSY, "used already")
+
     with monkeypatch.context() as refused:
-        refused.setattr(memory_group, "_write", lambda file, text: asked.append(file.name) or _refuse(text))
+        refused.setattr(memory_group, "_write", refuse)
         group.hold(300 * MIB)
     group.hold(300 * MIB)
     assert asked
     assert int((group._folder / group._files.limits[0]).read_text()) == 300 * MIB
-
-
-def _refuse(text):
-    if text not in {"-1", "max"}:
-        raise OSError(errno.EBUSY, "used already")
 
 
 @pytest.fixture

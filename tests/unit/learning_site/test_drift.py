@@ -191,5 +191,5 @@ def test_private_scaffold_of_more_than_noisy_gradients_is_refused_at_the_site(od
 
 def test_private_scaffold_is_refused_where_the_noise_would_be_added_to_the_update_alone() -> None:
     """As a hub that lies can ask it, by a placement whose noise comes with the masks: variates would have none."""
-    with pytest.raises(HanseError, match="sigma: 0.0"):
+    with pytest.raises(HanseError, match=r"sigma: 0.0"):
         Private(split(clouds(), by_class=True), SCAFFOLD, terms=NOISY | {"scale": 0.0}).step()
