@@ -201,3 +201,17 @@ def test_a_convolution_has_the_parameters_of_a_plain_one() -> None:
 def test_what_cannot_be_is_refused_with_the_reason(make: Callable[[], object], said: str) -> None:
     with pytest.raises(HanseError, match=said):
         make()
+
+
+@pytest.mark.parametrize(("groups", "p"), [(1, 0.0), (2, 0.3)])
+def test_second_derivatives_go_through_the_statistics(groups: int, p: float) -> None:
+    """As meta-learning and penalties on gradients take them."""
+    torch.manual_seed(0)
+    layer = KNConv2d(2, 4, 2, stride=2, padding=1, groups=groups).double()
+    x = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    layer.keep = Known(torch.rand(x.shape) >= p if p else None, p)
+
+    def made(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+
+    assert torch.autograd.gradgradcheck(made, (x, layer.weight, layer.bias))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from hanse_learning.site.layers.fused import fused_form
 from hanse_learning.site.layers.statistics import UnitStatistics, check_epsilon
 from hanse_learning.site.layers.unit_dropout import UnitDropout
 from hanse_learning.site.layers.windows import Windows
@@ -39,19 +40,12 @@ class _KernelNorm(nn.Module):
         self.keep, self.eps = UnitDropout(dropout), check_epsilon(eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        counts, windows = self.windows.counts(tuple(x.shape[2:])), self.windows
-        mean, inverse = UnitStatistics(windows, self.keep.scale, self.eps).of(x, self.keep(x))
-        if windows.positions == 1 and not any(windows.padding) and set(windows.stride) == {1}:
-            return (x - mean) * inverse
-        units = pad(x, [side for size in reversed(windows.padding) for side in (size, size)])
-        for axis, (kernel, stride) in enumerate(zip(windows.kernel, windows.stride, strict=True)):
-            units = units.unfold(2 + axis, kernel, stride)  # views: (n, c, *windows, *kernel)
-        apart = (..., *(None,) * self.axes)
-        units = (units - mean[apart]) * inverse[apart]
-        order = [axis for pair in zip(range(2, 2 + self.axes), range(2 + self.axes, 2 + 2 * self.axes), strict=True)
-                 for axis in pair]  # fmt: skip
-        sides = (count * kernel for count, kernel in zip(counts, windows.kernel, strict=True))
-        return units.permute(0, 1, *order).reshape(*x.shape[:2], *sides)
+        self.windows.counts(tuple(x.shape[2:]))
+        units = UnitStatistics(self.windows, self.keep.scale, self.eps)
+        fused = fused_form("units", x, self.windows)
+        if fused is None:
+            return units_side_by_side(x, self.keep(x), units)
+        return fused.apply(x, self.keep(x), units)[0]  # type: ignore[no-any-return]
 
     def _each(self, size: Size) -> tuple[int, ...]:
         return (size,) * self.axes if isinstance(size, int) else size
@@ -70,3 +64,23 @@ class KernelNorm2d(_KernelNorm):
 
 class KernelNorm3d(_KernelNorm):
     axes = 3
+
+
+def units_side_by_side(x: Tensor, keep: Tensor | None, units: UnitStatistics) -> Tensor:
+    """The normalized units of x (n, c, *space): (n, c, *(windows * kernel)).
+
+    Args:
+        keep: the values that count for the statistics; None for all.
+    """
+    windows, axes = units.windows, x.dim() - 2
+    mean, inverse = units.of(x, keep)
+    if windows.positions == 1 and not any(windows.padding) and set(windows.stride) == {1}:
+        return (x - mean) * inverse
+    made = pad(x, [side for size in reversed(windows.padding) for side in (size, size)])
+    for axis, (kernel, stride) in enumerate(zip(windows.kernel, windows.stride, strict=True)):
+        made = made.unfold(2 + axis, kernel, stride)  # views: (n, c, *windows, *kernel)
+    apart = (..., *(None,) * axes)
+    made = (made - mean[apart]) * inverse[apart]
+    order = [axis for pair in zip(range(2, 2 + axes), range(2 + axes, 2 + 2 * axes), strict=True) for axis in pair]
+    sides = (count * kernel for count, kernel in zip(mean.shape[2:], windows.kernel, strict=True))
+    return made.permute(0, 1, *order).reshape(*x.shape[:2], *sides)

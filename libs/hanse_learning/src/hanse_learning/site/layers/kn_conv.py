@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from hanse_fabric.errors import invalid
+from hanse_learning.site.layers.fused import fused_form
 from hanse_learning.site.layers.statistics import UnitStatistics, check_epsilon
 from hanse_learning.site.layers.unit_dropout import UnitDropout
 from hanse_learning.site.layers.windows import Windows
@@ -59,6 +60,8 @@ class NormalizedConvolution(torch.autograd.Function):
     def backward(ctx: Any, given: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
         x, keep, weight, bias, out, mean, inverse = ctx.saved_tensors
         units: UnitStatistics = ctx.units
+        if torch.is_grad_enabled():  # a second derivative goes through the statistics, too
+            mean, inverse = units.of(x, keep)
         flat = given.flatten(2)  # (n, channels, windows)
         left = _of_filters(weight, bias)
         constant = factor = None
@@ -127,7 +130,8 @@ class _KNConv(nn.modules.conv._ConvNd):
         windows = self.windows
         windows.counts(tuple(x.shape[2:]))
         units = UnitStatistics(windows, self.keep.scale, self.eps)
-        out, *statistics = NormalizedConvolution.apply(x, self.keep(x), self.weight, self.bias, units, self.groups)  # type: ignore[no-untyped-call]
+        form = fused_form("convolution", x, windows) or NormalizedConvolution
+        out, *statistics = form.apply(x, self.keep(x), self.weight, self.bias, units, self.groups)
         if self.watched is not None:
             self.watched[:] = x, *statistics
         return out  # type: ignore[no-any-return]
