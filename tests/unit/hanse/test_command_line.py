@@ -94,11 +94,11 @@ def test_a_command_without_any_hub_says_how_to_name_or_start_one(run: Run) -> No
 
 def test_the_embedded_hub_of_the_folder_is_found_with_its_key(run: Run, hub: ScriptedHub) -> None:
     state = StateFolder(Path(".hanse/hub"))
-    state.root.mkdir(parents=True)
-    state.ports(int(hub.url.rpartition(":")[2]))
-    write_durably(state.key_file, "hanse_own_secret\n")
     hub.answer("GET", "/v1/projects", (200, {"projects": []}))
-    assert run("project", "list", "--json").body == []
+    with state.locked():
+        state.ports(int(hub.url.rpartition(":")[2]))
+        write_durably(state.key_file, "hanse_own_secret\n")
+        assert run("project", "list", "--json").body == []
     assert hub.seen[0].headers["Authorization"] == "Bearer hanse_own_secret"
 
 

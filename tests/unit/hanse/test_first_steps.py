@@ -16,7 +16,9 @@ import pytest
 from aiohttp import web
 
 import hanse
+from hanse.embedded.state import StateFolder
 from hanse.views import Event
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from unit.hanse.scripted_hub import JOB, ScriptedHub, frame, project_view, run_view, site_view, stream
 
@@ -70,14 +72,17 @@ def test_connecting_without_arguments_finds_the_hub_of_this_folder_as_commands_d
     alone: Callable[..., None], hub: ScriptedHub
 ) -> None:
     hub.answer("GET", "/v1/hub", (200, {"name": "hub"}))
-    state = Path(".hanse/hub")
-    state.mkdir(parents=True)
-    (state / "ports.json").write_text(json.dumps({"http": int(hub.url.rpartition(":")[2])}))
-    (state / "operator.key").write_text("hanse_of_folder\n")
-    with hanse.connect() as connection:
-        connection.info()
-    with hanse.connect(api_key="hanse_given") as connection:
-        connection.info()
+    state = StateFolder(Path(".hanse/hub"))
+    with state.locked():
+        state.ports(int(hub.url.rpartition(":")[2]))
+        write_durably(state.key_file, "hanse_of_folder\n")
+        with hanse.connect() as connection:
+            connection.info()
+        with hanse.connect(api_key="hanse_given") as connection:
+            connection.info()
+    with pytest.raises(HanseError, match="no hub runs in this folder") as caught:
+        hanse.connect()
+    assert "hanse up" in caught.value.hint
     alone(HANSE_URL=hub.url)
     with hanse.connect() as connection:
         connection.info()

@@ -35,15 +35,16 @@ def connect(
 
     Args:
         url: the hub's address, such as https://hub.example.org; None: that of HANSE_URL, with HANSE_API_KEY and
-            HANSE_CA for what is not given; where that is not set, the hub that `hanse up` has started in this folder,
-            with its operator's key. For an address that is given, nothing is taken from the environment: a key is for
-            one hub.
+            HANSE_CA for what is not given; where that is not set, the hub that `hanse up` runs in this folder, with
+            its operator's key and its certificate for what is not given. A key is for one hub: of the environment
+            nothing is taken for an address that is given or that a folder names.
         api_key: an owner's or operator's key; None for what needs none.
         ca: certificate authority file, for hubs with a private one.
         patience: seconds for which an unreachable hub is tried again.
 
     Raises:
-        HanseError: INVALID_INPUT where no hub is named, or by what is no address, key or certificate.
+        HanseError: INVALID_INPUT where no hub is named, by what is no address, key or certificate, or where the
+            folder's hub is not this user's own; UNAVAILABLE where the folder's hub does not run.
     """
     from hanse.hub import Hub
 
@@ -61,11 +62,11 @@ def aconnect(
     if url is None:
         from hanse.hub_here import hub_here
 
-        api_key, ca = api_key or os.environ.get("HANSE_API_KEY"), ca or os.environ.get("HANSE_CA")
-        url = os.environ.get("HANSE_URL")
-        if not url and (here := hub_here()):
+        if url := os.environ.get("HANSE_URL"):
+            api_key, ca = api_key or os.environ.get("HANSE_API_KEY"), ca or os.environ.get("HANSE_CA")
+        elif here := hub_here():
             url, api_key, ca = here.url, api_key or here.api_key, ca or here.ca
-        if not url:
+        else:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 "url: no hub is named, HANSE_URL is not set, and no hub was ever started in this folder",

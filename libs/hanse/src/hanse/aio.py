@@ -51,6 +51,11 @@ class AsyncHub:
     def url(self) -> str:
         return self._transport.url
 
+    @property
+    def ca(self) -> Path | None:
+        """The authority by which its certificate is verified; None: the system's."""
+        return self._transport.ca
+
     async def info(self) -> dict[str, Any]:
         """The hub's name, version and time."""
         return await self._transport.send(Call("GET", "/v1/hub", dict))

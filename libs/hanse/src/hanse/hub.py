@@ -266,6 +266,11 @@ class Hub(_Waiting[AsyncHub]):
     def url(self) -> str:
         return self._asked.url
 
+    @property
+    def ca(self) -> Path | None:
+        """The authority by which its certificate is verified; None: the system's."""
+        return self._asked.ca
+
     info = _waits(AsyncHub.info)
     status = _waits(AsyncHub.status)
     unreadable = _waits(AsyncHub.unreadable)

@@ -1,4 +1,9 @@
-"""The hub that `hanse up` has started in this folder: commands and `hanse.connect()` find it by themselves."""
+"""The hub that `hanse up` runs in this folder: commands and `hanse.connect()` find it by themselves.
+
+Whoever works in a folder need not have made it: it may be a clone, an unpacked archive, or another user's. So a folder
+names a hub only if it is this user's, and while that hub runs: its process holds the lock in the folder, which no copy
+does. Keys of the environment are for the address of the environment, and never go to one that a folder names.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse.embedded.state import StateFolder
+from hanse_fabric.durable import locks
+from hanse_fabric.errors import ErrorCode, HanseError
 
 DEFAULT_STATE = Path(".hanse/hub")
 
@@ -20,11 +27,31 @@ class HubHere:
 
 
 def hub_here() -> HubHere | None:
-    """The hub of the working folder; None where none was ever started.
+    """The hub of the working folder; None where none was ever started, or on a system on which no hub runs.
 
     Raises:
-        HanseError: INVALID_INPUT where what it left there cannot be read.
+        HanseError: UNAVAILABLE where it does not run; INVALID_INPUT where the folder is not this user's alone, or what
+            the hub left there cannot be read.
     """
     state = StateFolder(DEFAULT_STATE)
+    if not state.root.is_dir() or not _hubs_run_here():
+        return None
     address = state.url()
-    return HubHere(address, state.api_key(), state.ca()) if address else None
+    if not address:
+        return None
+    state.check_own()
+    if not state.is_held():
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"no hub runs in this folder, though {DEFAULT_STATE} says that one did",
+            hint="start it with `hanse up`, or name another: --url, or HANSE_URL and HANSE_API_KEY",
+        )
+    return HubHere(address, state.api_key(), state.ca())
+
+
+def _hubs_run_here() -> bool:
+    try:
+        locks()
+    except HanseError:
+        return False
+    return True

@@ -51,13 +51,10 @@ class _Failures:
     errors: list[HanseError] = field(default_factory=list)
 
 
-def try_hub(
-    hub: Hub, *, ca: str | None = None, timeout: float = 180.0, tell: Callable[[str], None] = lambda _: None
-) -> None:
+def try_hub(hub: Hub, *, timeout: float = 180.0, tell: Callable[[str], None] = lambda _: None) -> None:
     """Train through a hub, check the model, and leave as little as can be left.
 
     Args:
-        ca: certificate authority file for the hub's address.
         timeout: seconds for all of it.
         tell: is told what has been done, in plain words.
 
@@ -75,7 +72,7 @@ def try_hub(
     try:
         with (
             tempfile.TemporaryDirectory(prefix="hanse-hub-test-") as folder,
-            _sites(hub.url, project, Path(folder), data, ca, failures),
+            _sites(hub.url, project, Path(folder), data, hub.ca, failures),
         ):
             tell(f"sites {' and '.join(_SITES)} joined")
             run = project.run(_job(project))
@@ -132,7 +129,7 @@ def _job(project: Project) -> dict[str, object]:
 
 @contextmanager
 def _sites(
-    url: str, project: Project, folder: Path, data: list[_Data], ca: str | None, failures: _Failures
+    url: str, project: Project, folder: Path, data: list[_Data], ca: Path | None, failures: _Failures
 ) -> Iterator[None]:
     joined: list[Site] = []
     threads: list[threading.Thread] = []

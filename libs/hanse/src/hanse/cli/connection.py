@@ -1,11 +1,14 @@
-"""Which hub the commands talk to: options, then the environment, then the embedded hub of this folder."""
+"""Which hub the commands talk to: options, then the environment, then the embedded hub of this folder.
+
+A key of the environment goes to the address of the environment or of an option, and never to one that a folder names.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -14,9 +17,12 @@ from hanse.hub import Hub
 from hanse.hub_here import hub_here
 from hanse_fabric.errors import ErrorCode, HanseError
 
+if TYPE_CHECKING:
+    from hanse_site.identity import SiteIdentity
+
 Url = Annotated[str | None, typer.Option("--url", envvar="HANSE_URL", help="The hub's address.")]
 ApiKey = Annotated[
-    str | None, typer.Option("--api-key", envvar="HANSE_API_KEY", help="An API key; better given by the environment.")
+    str | None, typer.Option("--api-key", help="An API key; better given by HANSE_API_KEY, beside --url or HANSE_URL.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 
@@ -29,15 +35,23 @@ class Chosen:
     api_key: str | None
     ca: Path | None = None
 
+    @classmethod
+    def of_site(cls, identity: SiteIdentity, api_key: str | None) -> Self:
+        """The hub that a site's folder names, with the site's key where none is given."""
+        return cls(identity.record.hub, api_key or identity.record.api_key or None, identity.hub_ca or _ca())
+
     def connect(self, *, patience: float = 10.0) -> Hub:
-        ca = os.environ.get("HANSE_CA") or self.ca
-        return hanse.connect(self.url, api_key=self.api_key, ca=ca, patience=patience)
+        return hanse.connect(self.url, api_key=self.api_key, ca=self.ca, patience=patience)
 
 
 def chosen_hub(url: str | None, api_key: str | None) -> Chosen | None:
-    """The hub that the options or this folder name; None when neither does."""
+    """The hub that the options, the environment or this folder name; None when none does.
+
+    Raises:
+        HanseError: as `hub_here`.
+    """
     if url:
-        return Chosen(url, api_key)
+        return Chosen(url, api_key or os.environ.get("HANSE_API_KEY"), _ca())
     local = hub_here()
     return Chosen(local.url, api_key or local.api_key, local.ca) if local else None
 
@@ -46,7 +60,7 @@ def hub(url: str | None, api_key: str | None) -> Hub:
     """Connect as the options say.
 
     Raises:
-        HanseError: INVALID_INPUT when there is nothing to connect to.
+        HanseError: INVALID_INPUT when there is nothing to connect to; else as `chosen_hub`.
     """
     chosen = chosen_hub(url, api_key)
     if chosen is None:
@@ -56,3 +70,8 @@ def hub(url: str | None, api_key: str | None) -> Hub:
             hint="give --url or HANSE_URL, or start one with `hanse up`",
         )
     return chosen.connect()
+
+
+def _ca() -> Path | None:
+    named = os.environ.get("HANSE_CA")
+    return Path(named) if named else None

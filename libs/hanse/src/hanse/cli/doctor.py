@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hanse.cli.connection import ApiKey, Json, Url, chosen_hub
+from hanse.cli.checks.finding import Finding
+from hanse.cli.connection import ApiKey, Chosen, Json, Url, chosen_hub
 from hanse.cli.output import emit_json, emit_table
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -24,13 +25,16 @@ def doctor(
     from hanse.cli.checks.machine import check_machine
     from hanse.cli.checks.private import check_private, check_site
 
-    findings = [*check_machine(folder), *check_private()]
+    findings, identity = [*check_machine(folder), *check_private()], None
     if home is not None:
         found, identity = check_site(home)
         findings.append(found)
-        if identity is not None:
-            url, api_key = url or identity.record.hub, api_key or identity.record.api_key
-    findings.extend(check_hub(chosen_hub(url, api_key)))
+    try:
+        # The site's folder names the site's hub, and has the site's key for it: no other is sent there unasked.
+        known = None if url or identity is None else Chosen.of_site(identity, api_key)
+        findings.extend(check_hub(known or chosen_hub(url, api_key)))
+    except HanseError as error:
+        findings.append(Finding("hub", False, error.message, error.hint))
     if json:
         emit_json([finding.as_json() for finding in findings])
     else:

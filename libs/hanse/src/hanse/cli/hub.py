@@ -20,7 +20,7 @@ def try_it(
     url: Url = None,
     api_key: ApiKey = None,
     key_file: Annotated[
-        Path | None, typer.Option(envvar="HANSE_API_KEY_FILE", help="A file with the operator's API key.")
+        Path | None, typer.Option(help="A file with the operator's API key; or HANSE_API_KEY_FILE, beside an address.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for all of it.")] = 180.0,
     json: Json = False,
@@ -28,6 +28,8 @@ def try_it(
     """Train a tiny model through the hub with two sites in this process, and check it to the bit."""
     from hanse.selftest import try_hub
 
+    if key_file is None and url and (named := os.environ.get("HANSE_API_KEY_FILE")):
+        key_file = Path(named)
     if key_file is not None:
         api_key = read_text(key_file, "API key file").strip()
     told: list[str] = []
@@ -38,7 +40,7 @@ def try_it(
             print(f"ok: {what}", flush=True)
 
     with hub(url, api_key) as connection:
-        try_hub(connection, ca=os.environ.get("HANSE_CA"), timeout=timeout, tell=tell)
+        try_hub(connection, timeout=timeout, tell=tell)
     if json:
         emit_json({"well": True, "done": told})
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from hanse_fabric.durable import try_lock, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 PORTS = ("http", "bus", "store")
+_LOOKED_AT_S = 0.02
+"""Longer than somebody who looks whether a hub runs holds its lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,12 @@ class StateFolder:
         """Hold the folder; the lock ends with the process, however it ends.
 
         Raises:
-            HanseError: LOCKED when another hub holds it; INVALID_INPUT where nothing can be written.
+            HanseError: LOCKED when another hub holds it; INVALID_INPUT where nothing can be written, or where others
+                have a hand in the folder or know its key.
         """
         descriptor = self._lock_file()
         try:
-            if not try_lock(descriptor):
+            if not try_lock(descriptor) and not _try_again(descriptor):
                 holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
                 raise HanseError(
                     ErrorCode.LOCKED,
@@ -62,10 +67,50 @@ class StateFolder:
         finally:
             os.close(descriptor)
 
+    def check_own(self) -> None:
+        """See that the folder is this user's, and that nobody else can change it or read its key.
+
+        Raises:
+            HanseError: INVALID_INPUT; the message names what is not so.
+        """
+        found = self.root.stat()
+        if found.st_uid != os.geteuid():
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"state folder {self.root}: it belongs to user {found.st_uid}, and you are user {os.geteuid()}",
+                hint="its owner can start and use the hub; name another hub with its address and your key for it",
+            )
+        for path, others in ((self.root, stat.S_IWGRP | stat.S_IWOTH), (self.key_file, stat.S_IRWXG | stat.S_IRWXO)):
+            if os.path.lexists(path) and (path.is_symlink() or path.stat().st_mode & others):
+                done = "read or change" if path == self.key_file else "change"
+                raise HanseError(
+                    ErrorCode.INVALID_INPUT,
+                    f"{path}: others can {done} it, so no hub of yours has left it so",
+                    hint="if it came with files of somebody else (a clone, an archive), its keys are theirs: remove "
+                    f"{self.root}; if it is yours, chmod 700 {self.root} and chmod 600 {self.key_file}",
+                )  # fmt: skip
+
+    def is_held(self) -> bool:
+        """Whether a hub runs on this folder, on this machine. What was copied here, with whatever files, is not held.
+
+        Raises:
+            HanseError: UNAVAILABLE on a system without locks of files.
+        """
+        try:
+            # Not by a link: it could lead to the lock of another hub.
+            descriptor = os.open(self.root / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return os.fstat(descriptor).st_nlink == 1 and not try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _lock_file(self) -> int:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self.check_own()
+            return os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except (FileExistsError, NotADirectoryError):
             there = next(path for path in (self.root, *self.root.parents) if path.exists())
             raise invalid("--state", str(self.root), "a folder", hint=f"{there} is a file") from None
@@ -130,3 +175,9 @@ class StateFolder:
                 ErrorCode.INVALID_INPUT, f"{path}: no list of ports", hint="remove it, and new ones are chosen"
             )
         return read
+
+
+def _try_again(descriptor: int) -> bool:
+    """Somebody may have looked at that moment whether a hub runs."""
+    time.sleep(_LOOKED_AT_S)
+    return try_lock(descriptor)
