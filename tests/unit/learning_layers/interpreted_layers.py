@@ -129,8 +129,8 @@ def test_a_form_that_forgets_something_is_found_out_before_it_is_used(
 
     class NoMask(functions.FusedConvolution):
         @staticmethod
-        def forward(x: Tensor, _keep: Any, *rest: Any) -> Any:
-            return functions.FusedConvolution.forward(x, None, *rest)
+        def forward(ctx: Any, x: Tensor, _keep: Any, *rest: Any) -> Any:
+            return functions.FusedConvolution.forward(ctx, x, None, *rest)
 
     class Constants(functions.FusedConvolution):
         @staticmethod

@@ -6,6 +6,8 @@ and two backward, and one product of the output's size.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -16,34 +18,32 @@ from hanse_learning.site.layers.fused import kernels
 from hanse_learning.site.layers.statistics import UnitStatistics
 from hanse_learning.site.layers.windows import Sizes, Windows
 
+_TILE = {"PLACES": kernels.PLACES, "CHANNELS": kernels.CHANNELS}
+
 
 class FusedConvolution(torch.autograd.Function):
     """As `kn_conv.NormalizedConvolution`; mean and 1 / standard deviation are float32."""
 
     @staticmethod
     def forward(
-        x: Tensor, keep: Tensor | None, weight: Tensor, bias: Tensor | None, units: UnitStatistics, groups: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any, x: Tensor, keep: Tensor | None, weight: Tensor, bias: Tensor | None, units: UnitStatistics,
+        groups: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         x, windows = x.contiguous(), units.windows
         none = (0,) * (x.dim() - 2)
         out = torch.convolution(
             x, weight, None, windows.stride, windows.padding, windows.dilation, False, none, groups
         ).contiguous()
         means, inverses = _statistics_like(x, windows)
-        channels = out.shape[1]
+        channels, filters = out.shape[1], _of_filters(weight, bias)
         kernels.normalize[_grid(means, channels)](
-            out, *_of_places(x, keep), *_of_filters(weight, bias), means, inverses, channels, units.scale,
-            units.epsilon, **_sizes(x, windows), **_geometry(windows), **_tile(),
+            out, *_of_places(x, keep), *filters, means, inverses, channels, units.scale,
+            units.epsilon, **_sizes(x.shape[2:], windows),
         )  # fmt: skip
-        return out, means, inverses
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, keep, weight, bias, units, groups = inputs
-        out, means, inverses = output
         ctx.mark_non_differentiable(means, inverses)
         ctx.save_for_backward(x, keep, weight, bias, out, means, inverses)
-        ctx.units, ctx.groups = units, groups
+        ctx.units, ctx.groups, ctx.filters = units, groups, filters
+        return out, means, inverses
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
@@ -57,8 +57,8 @@ class FusedConvolution(torch.autograd.Function):
         of_filters = means.new_empty(examples, parts, 2, channels)
         size = x.shape[1] * windows.positions
         kernels.back_through_normalize[(parts, examples)](
-            given, out, *_of_filters(weight, bias), means, inverses, scaled, of_first, of_second, of_filters, channels,
-            means[0].numel(), units.scale, size, **_tile(),
+            given, out, *ctx.filters, means, inverses, scaled, of_first, of_second, of_filters, channels,
+            prod(means.shape[2:]), units.scale, size, **_TILE,
         )  # fmt: skip
         needs_x, _, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         of_x, of_weight, _ = torch.ops.aten.convolution_backward(
@@ -78,24 +78,19 @@ class FusedUnits(torch.autograd.Function):
     """The normalized units of x side by side: as `KernelNorm` has them."""
 
     @staticmethod
-    def forward(x: Tensor, keep: Tensor | None, units: UnitStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, keep: Tensor | None, units: UnitStatistics) -> tuple[Tensor, Tensor, Tensor]:
         x, windows = x.contiguous(), units.windows
         means, inverses = _statistics_like(x, windows)
         sides = (count * kernel for count, kernel in zip(means.shape[2:], windows.kernel, strict=True))
         out = x.new_empty(*x.shape[:2], *sides)
         kernels.lay_units[_grid(means, x.shape[1])](
             x, *_of_places(x, keep), out, means, inverses, x.shape[1], units.scale, units.epsilon,
-            **_sizes(x, windows), **_geometry(windows), **_tile(),
+            **_sizes(x.shape[2:], windows),
         )  # fmt: skip
-        return out, means, inverses
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, keep, units = inputs
-        _, means, inverses = output
         ctx.mark_non_differentiable(means, inverses)
         ctx.save_for_backward(x, keep, means, inverses)
         ctx.units = units
+        return out, means, inverses
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
@@ -109,7 +104,7 @@ class FusedUnits(torch.autograd.Function):
         parts, examples, _ = _grid(means, 1)
         kernels.back_through_units[(parts, examples)](
             given, x, means, inverses, of_first, of_second, x.shape[1], units.scale, x.shape[1] * windows.positions,
-            **_sizes(x, windows), **_geometry(windows), **_tile(),
+            **_sizes(x.shape[2:], windows),
         )  # fmt: skip
         _back_to_places(of_x, x, keep, given, inverses, of_first, of_second, windows, units=True)
         return of_x, None, None
@@ -117,9 +112,11 @@ class FusedUnits(torch.autograd.Function):
 
 def _of_places(x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and variance over channels at each place: (n, space) each."""
-    space = x[0, 0].numel()
+    space = prod(x.shape[2:])
     first, second = (x.new_empty(len(x), space, dtype=torch.float32) for _ in range(2))
-    kernels.of_places[_grid(x, 1)[:2]](x, *_mask(x, keep), first, second, x.shape[1], space, **_masked(keep), **_tile())
+    kernels.of_places[_grid(x, 1)[:2]](
+        x, _mask(x, keep), first, second, x.shape[1], space, MASKED=keep is not None, **_TILE
+    )
     return first, second
 
 
@@ -128,18 +125,14 @@ def _back_to_places(
     of_second: Tensor, windows: Windows, *, units: bool,
 ) -> None:  # fmt: skip
     kernels.back_to_places[_grid(x, x.shape[1])](
-        of_x, x, *_mask(x, keep), given, inverses, of_first, of_second, x.shape[1], **_sizes(x, windows),
-        **_geometry(windows), **_masked(keep), UNITS=units, **_tile(),
+        of_x, x, _mask(x, keep), given, inverses, of_first, of_second, x.shape[1], MASKED=keep is not None,
+        UNITS=units, **_sizes(x.shape[2:], windows),
     )  # fmt: skip
 
 
 def _grid(maps: Tensor, channels: int) -> tuple[int, int, int]:
     """Programs for maps (n, ?, *space): parts of the space, examples, parts of the channels."""
-    return -(-maps[0, 0].numel() // kernels.PLACES), len(maps), -(-channels // kernels.CHANNELS)
-
-
-def _tile() -> dict[str, int]:
-    return {"PLACES": kernels.PLACES, "CHANNELS": kernels.CHANNELS}
+    return -(-prod(maps.shape[2:]) // kernels.PLACES), len(maps), -(-channels // kernels.CHANNELS)
 
 
 def _statistics_like(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
@@ -154,24 +147,18 @@ def _of_filters(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     return sums, torch.zeros_like(sums) if bias is None else bias.float()
 
 
-def _mask(x: Tensor, keep: Tensor | None) -> tuple[Tensor]:
+def _mask(x: Tensor, keep: Tensor | None) -> Tensor:
     """The mask as bytes; without one, a tensor that is not read."""
-    return (x if keep is None else keep.contiguous().view(torch.uint8),)
+    return x if keep is None else keep.contiguous().view(torch.uint8)
 
 
-def _masked(keep: Tensor | None) -> dict[str, bool]:
-    return {"MASKED": keep is not None}
-
-
-def _sizes(x: Tensor, windows: Windows) -> dict[str, int]:
-    space = tuple(x.shape[2:])
-    return _named("S", space, 1) | _named("W", windows.counts(space), 1)
-
-
-def _geometry(windows: Windows) -> dict[str, int]:
+@lru_cache(maxsize=1024)
+def _sizes(space: Sizes, windows: Windows) -> dict[str, int]:
+    """A kernel's arguments for images of a size; made once, for a GPU is waited for less than Python is."""
     return {
-        **_named("K", windows.kernel, 1), **_named("STEP", windows.stride, 1), **_named("PAD", windows.padding, 0),
-        **_named("APART", windows.dilation, 1),
+        **_named("S", space, 1), **_named("W", windows.counts(space), 1), **_named("K", windows.kernel, 1),
+        **_named("STEP", windows.stride, 1), **_named("PAD", windows.padding, 0),
+        **_named("APART", windows.dilation, 1), **_TILE,
     }  # fmt: skip
 
 

@@ -22,14 +22,14 @@ _SIZES = ["S0", "S1", "S2", "W0", "W1", "W2"]  # a kernel serves images of all s
 
 
 @triton.jit
-def _place(at, k: tl.constexpr, S, STEP: tl.constexpr, PAD: tl.constexpr, APART: tl.constexpr):
+def _place(at, k, S, STEP: tl.constexpr, PAD: tl.constexpr, APART: tl.constexpr):
     """Where the k-th place of a window lies along an axis, and whether that is not padding."""
     place = at * STEP - PAD + k * APART
     return place, (place >= 0) & (place < S)
 
 
 @triton.jit
-def _window(place, k: tl.constexpr, W, STEP: tl.constexpr, PAD: tl.constexpr, APART: tl.constexpr):
+def _window(place, k, W, STEP: tl.constexpr, PAD: tl.constexpr, APART: tl.constexpr):
     """The window along an axis whose k-th place this is, and whether there is one."""
     begin = place + PAD - k * APART
     return begin // STEP, (begin >= 0) & (begin % STEP == 0) & (begin // STEP < W)
@@ -37,7 +37,7 @@ def _window(place, k: tl.constexpr, W, STEP: tl.constexpr, PAD: tl.constexpr, AP
 
 @triton.jit
 def _places(
-    window, k: tl.constexpr, S0, S1, S2, W1, W2,
+    window, k, S0, S1, S2, W1, W2,
     K1: tl.constexpr, K2: tl.constexpr, STEP0: tl.constexpr, STEP1: tl.constexpr, STEP2: tl.constexpr,
     PAD0: tl.constexpr, PAD1: tl.constexpr, PAD2: tl.constexpr,
     APART0: tl.constexpr, APART1: tl.constexpr, APART2: tl.constexpr,
@@ -51,7 +51,7 @@ def _places(
 
 @triton.jit
 def _windows(
-    place, k: tl.constexpr, S1, S2, W0, W1, W2,
+    place, k, S1, S2, W0, W1, W2,
     K1: tl.constexpr, K2: tl.constexpr, STEP0: tl.constexpr, STEP1: tl.constexpr, STEP2: tl.constexpr,
     PAD0: tl.constexpr, PAD1: tl.constexpr, PAD2: tl.constexpr,
     APART0: tl.constexpr, APART1: tl.constexpr, APART2: tl.constexpr,
@@ -64,7 +64,7 @@ def _windows(
 
 
 @triton.jit
-def _side_by_side(window, k: tl.constexpr, W1, W2, K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr):
+def _side_by_side(window, k, W1, W2, K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr):
     """Where the k-th place of windows lies when units lie side by side."""
     a = window // (W1 * W2) * K0 + k // (K1 * K2)
     b = window // W2 % W1 * K1 + k // K2 % K1
@@ -83,14 +83,14 @@ def _statistics(
     """Mean and 1 / standard deviation of windows of the example whose places begin at `of`."""
     K: tl.constexpr = K0 * K1 * K2
     mean = window * 0.0
-    for k in tl.static_range(K):
+    for k in range(K):
         place, inside = _places(
             window, k, S0, S1, S2, W1, W2, K1, K2, STEP0, STEP1, STEP2, PAD0, PAD1, PAD2, APART0, APART1, APART2
         )
         mean += tl.load(first + of + place, mask=inside & within, other=0.0)
     mean /= K
     variance = window * 0.0
-    for k in tl.static_range(K):
+    for k in range(K):
         place, inside = _places(
             window, k, S0, S1, S2, W1, W2, K1, K2, STEP0, STEP1, STEP2, PAD0, PAD1, PAD2, APART0, APART1, APART2
         )
@@ -185,7 +185,7 @@ def lay_units(
     channel = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     row = example * channels + channel[:, None]
     known = (channel < channels)[:, None] & within[None, :]
-    for k in tl.static_range(K):
+    for k in range(K):
         place, inside = _places(
             window, k, S0, S1, S2, W1, W2, K1, K2, STEP0, STEP1, STEP2, PAD0, PAD1, PAD2, APART0, APART1, APART2
         )
@@ -264,7 +264,7 @@ def back_through_units(
         channel = begin + tl.arange(0, CHANNELS)
         row = example * channels + channel[:, None]
         known = (channel < channels)[:, None] & within[None, :]
-        for k in tl.static_range(K):
+        for k in range(K):
             place, inside = _places(
                 window, k, S0, S1, S2, W1, W2, K1, K2, STEP0, STEP1, STEP2, PAD0, PAD1, PAD2, APART0, APART1, APART2
             )
@@ -300,7 +300,7 @@ def back_to_places(
         gradient = tl.zeros([CHANNELS, PLACES], tl.float32)
     else:
         gradient = tl.load(of_x + at, mask=known, other=0.0).to(tl.float32)
-    for k in tl.static_range(K):
+    for k in range(K):
         window, there = _windows(
             place, k, S1, S2, W0, W1, W2, K1, K2, STEP0, STEP1, STEP2, PAD0, PAD1, PAD2, APART0, APART1, APART2
         )
