@@ -15,8 +15,8 @@ from spans import members, smallest_support
 SITES, MINIMUM = range(1, 9), 2
 
 
-def session(numbers, threshold, *, gap=3, colluding=0):
-    return Session(members(*numbers), threshold, gap, colluding)
+def session(numbers, threshold, *, gap=3, colluding=0, ahead=False):
+    return Session(members(*numbers), threshold, gap, colluding, ahead)
 
 
 def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
@@ -28,18 +28,22 @@ def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
 
 
 class Remembering:
-    """A site that does what its memory of one work allows. A session that it shares in ends its earlier ones."""
+    """A site that does what its memory of one work allows. A session that it shares in ends its earlier ones; one that
+    it shares in ahead, before it knows of which work, does so when it answers."""
 
     def __init__(self) -> None:
-        self.past, self.live, self.answered = Past(), None, set()
+        self.past, self.live, self.waits, self.answered = Past(), None, None, set()
 
     def share(self, number: int, opened: Session) -> None:
+        if opened.ahead:
+            self.waits = number
+            return
         self.past.check(opened)
-        self.live = number
+        self.live, self.waits = number, None
 
     def begin(self, number: int, order: Session) -> bool:
         """Whether it takes part in sums in the middle of the work, which need no unmasking."""
-        if self.live != number:
+        if self.live != number or order.ahead:
             return False
         self.past.check(order)
         self.past = self.past.after_answer(order).after_reveal(order, order.members)
@@ -47,9 +51,11 @@ class Remembering:
 
     def answer(self, number: int, order: Session) -> bool:
         """Whether its answer has left."""
-        if self.live != number:
+        if number not in (self.live, self.waits):
             return False
         self.past.check(order)
+        if number == self.waits:
+            self.live, self.waits = number, None
         self.past = self.past.after_answer(order)
         self.answered.add(number)
         return True
@@ -65,6 +71,9 @@ class Remembering:
 
 class LyingHub(RuleBasedStateMachine):
     """Opens sessions of one work among any sites, names other survivors to each, and has what colluding sites know."""
+
+    shares_ahead = st.booleans()
+    """Whether a session is shared ahead."""
 
     def site(self, number: int) -> Any:
         return Remembering()
@@ -128,7 +137,7 @@ class LyingHub(RuleBasedStateMachine):
     def open(self, data):
         """The number of a session in which enough have shared secrets, of whom the hub names some as those who are to
         mask with each other; None: there are too few."""
-        found = self.shared(*self.drawn_session(data))
+        found = self.shared(*self.drawn_session(data), ahead=data.draw(self.shares_ahead))
         if found is None:
             return None
         number, shared, threshold = found
@@ -136,13 +145,14 @@ class LyingHub(RuleBasedStateMachine):
         self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
         return number
 
-    def shared(self, numbers, threshold, asked=None):
+    def shared(self, numbers, threshold, asked=None, *, ahead=False):
         """A session's number, who has shared secrets in it, and its threshold; None: too few have.
 
         Args:
             asked: of the members; None: all.
+            ahead: whether they share before they know of which work.
         """
-        opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k)
+        opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k, ahead=ahead)
         if threshold <= self.k or opened.smallest < MINIMUM + self.k:
             return None  # sites refuse such a threshold
         number = len(self.sessions)
@@ -154,7 +164,9 @@ class LyingHub(RuleBasedStateMachine):
     def order(self, number: int) -> Session:
         """Among whom a session's masks are."""
         opened = self.sessions[number][0]
-        return session(self.orders[number], opened.threshold, gap=opened.gap, colluding=self.k)
+        return session(
+            self.orders[number], opened.threshold, gap=opened.gap, colluding=self.k, ahead=opened.ahead
+        )  # fmt: skip
 
     def answer(self, number, sites):
         for site in sites:
@@ -211,14 +223,14 @@ class LyingHub(RuleBasedStateMachine):
                 self.reveal(1, three, three)
         self.reveal(0, three | {4}, rest)
 
-    def has_three_answer_where_four_shared(self) -> None:
-        """Seven answer, any four of whom unmask. Four share secrets for a near work, three of whom answer it and are
-        summed; the fourth and the others unmask the sum of the three and the fourth."""
+    def has_three_answer_where_four_shared(self, *, ahead: bool = False) -> None:
+        """Seven answer, any four of whom unmask. Four share secrets for a near work, or ahead for any, three of whom
+        answer it and are summed; the fourth and the others unmask the sum of the three and the fourth."""
         seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
         self.shared(seven, 4)
         self.orders[0] = frozenset(seven)
         self.answer(0, seven)
-        self.shared([*three, 4], 3)
+        self.shared([*three, 4], 3, ahead=ahead)
         self.orders[1] = frozenset([*three, 4])
         self.answer(1, three)
         if 1 in self.answered:

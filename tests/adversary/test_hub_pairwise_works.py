@@ -22,7 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, MaskingMode, TaskKind
 from hanse_fabric.subjects import EXCHANGE
 from hanse_learning.binding import work_digest
-from hanse_privacy.pairwise.coordination import order_masks
+from hanse_privacy.pairwise.coordination import order_masks, shared_ahead
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.sums import decode_sum, sum_ring
 from hanse_privacy.works.pairwise import Past
@@ -116,6 +116,44 @@ async def test_control_sites_that_forget_their_sums_tell_one_update(
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
     async with attacked(sites=5) as hub:
         read, why = await pairwise_without_one(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def by_what_was_shared_ahead(hub: LyingHub) -> tuple[Array | None, str]:
+    """All are summed, and share beside their answers for a session whose work they do not know: which is the same, by
+    all but one."""
+    names, plan, rest = hub.stage.names, hub.plan(mode="pairwise", bits=64), without(hub, TARGET)
+    work = work_digest(hub.task(TARGET, model=MODEL))
+    request = hub.share_request(await hub.adverts(names, run=RUN), "s0", run=RUN, work=work)
+    tasks = [hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names]
+    orders = order_masks(request, payloads(await hub.ask(*tasks)), ahead="s1")
+    results = await answered(hub, "s0", orders, names, RUN)
+    beside = shared_ahead(payloads(results))
+    assert beside.keys() == set(names)
+    first = await hub.unmasked(request, orders, results, plan)
+    following = request.next("s1")
+    orders = order_masks(following, {name: beside[name] for name in rest})
+    results = await answered(hub, "s1", orders, rest, RUN, step="r1-again")
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    second = await hub.unmasked(following, orders, results, plan)
+    return (None, "not unmasked") if first is None or second is None else (first - second, "")
+
+
+async def test_what_was_shared_ahead_serves_no_second_sum_of_a_work_without_one_site(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await by_what_was_shared_ahead(hub)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+@pytest.mark.control("test_what_was_shared_ahead_serves_no_second_sum_of_a_work_without_one_site")
+async def test_control_sites_that_forget_their_sums_tell_one_update_by_what_was_shared_ahead(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
+    async with attacked(sites=5) as hub:
+        read, why = await by_what_was_shared_ahead(hub)
         assert is_of(hub, read, TARGET), why
 
 

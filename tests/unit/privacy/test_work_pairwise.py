@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.pairwise import Past
+from hanse_privacy.works.pairwise import Past, Session
 from lying_pairwise_hub import LyingHub, Remembering, session
 from spans import members
 
@@ -63,6 +64,29 @@ LyingHub.TestCase.settings = settings(max_examples=150, stateful_step_count=20, 
 TestALyingHub = LyingHub.TestCase
 
 
+def four_shared_ahead() -> LyingHub:
+    hub = LyingHub()
+    hub.begin(0)
+    hub.has_three_answer_where_four_shared(ahead=True)
+    return hub
+
+
+def test_who_shared_ahead_and_does_not_answer_leaves_no_sum_alive_beside_it() -> None:
+    hub = four_shared_ahead()
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_control_where_who_shared_ahead_counts_as_who_answers_the_sums_tell_the_fourths_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    hub = four_shared_ahead()
+    assert sorted(map(len, hub.sums())) == [3, 4]
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
+
+
 class Begins(Remembering):
     """A site that does not ask its memory before sums in the middle of a work."""
 
@@ -94,6 +118,8 @@ class Reveals(Remembering):
 
 def hub_of(site: type[Remembering]) -> type[LyingHub]:
     class Hub(LyingHub):
+        shares_ahead = st.just(False)
+
         def site(self, number: int) -> Any:
             return site()
 

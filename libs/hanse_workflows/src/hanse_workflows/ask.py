@@ -83,6 +83,9 @@ class Ask:
     keep: bool = False
     """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
     `Verbs.release`."""
+    then: str = ""
+    """Key of the step that is likely to come after this one, of the same participants: what it needs may be sent beside
+    these answers. Empty: nobody knows."""
     encoded: ObjectRef | None = None
     """The model as it travels, where that is otherwise (encoded)."""
     before: Gathered | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hanse_workflows.first_model import first_model
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.noise import correlated_seed
-from hanse_workflows.round_asks import training
+from hanse_workflows.round_asks import after_training, training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import train
@@ -38,7 +38,9 @@ async def federated_averaging(run: Verbs) -> None:
             state = state.seeing(present).asking(number, chosen)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
             asked = training(job, state.members or chosen, number, model)
-            asked = replace(asked, trained=state.counted, training=chosen if state.members else ())
+            asked = replace(
+                asked, trained=state.counted, training=chosen if state.members else (), then=after_training(job, number)
+            )
             trained = await train(run, protocol, asked, state)
             model, state = trained.reduction.model, state.after(number, trained.reduction)
             if await ends.end(number, chosen, trained, state):

@@ -10,6 +10,7 @@ from hanse_learning.pooled.layout import counts_of_job, told_of
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
+from hanse_workflows.gathering import patience_of
 from hanse_workflows.per_job import per_job
 from hanse_workflows.round_state import info_named
 from hanse_workflows.workflow import plugins_of
@@ -34,6 +35,31 @@ def _asked(kind: TaskKind, job: Job, chosen: tuple[str, ...], number: int, model
         seed=seeds.__getitem__,
         needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
     )  # fmt: skip
+
+
+def after_training(job: Job, number: int) -> str:
+    """Key of the step that follows a round's training, of the same participants; empty where there is none. Pure."""
+    if due(job.evaluate.every, number, job.rounds):
+        return evaluate_key(number)
+    return after_evaluation(job, number)
+
+
+def after_evaluation(job: Job, number: int) -> str:
+    """Key of the step that follows a round's evaluation, of the same participants, as far as one can know; empty where
+    there is none, where each round has others, and where the next training sums in its middle. Pure."""
+    if number >= job.rounds or job.participants.fraction < 1 or patience_of(job, number + 1) is not None:
+        return ""
+    return train_key(number + 1)
+
+
+def train_key(number: int) -> str:
+    """Key of a round's training."""
+    return f"r{number}-train"
+
+
+def evaluate_key(number: int) -> str:
+    """Key of a round's evaluation."""
+    return f"r{number}-evaluate"
 
 
 def due(every: int, number: int, rounds: int) -> bool:

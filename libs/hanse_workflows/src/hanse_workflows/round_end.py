@@ -11,7 +11,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import EarlyStopping, RoundMetrics, Verdict
-from hanse_workflows.round_asks import due, evaluation
+from hanse_workflows.round_asks import after_evaluation, due, evaluation
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, evaluate
 from hanse_workflows.signs import Signs
@@ -65,7 +65,8 @@ class RoundEnds:
         run, job, model = self._run, self._run.job, trained.reduction.model
         evaluated, verdict = RoundMetrics(), Verdict()
         if due(job.evaluate.every, number, job.rounds):
-            asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
+            then = after_evaluation(job, number)
+            asked = replace(evaluation(job, chosen, number, model), trained=state.counted, then=then)
             evaluated = await evaluate(run, self._protocol, asked)
             verdict = self._stopping.observe(evaluated.overall, evaluated.undefined)
             for place, warning in enumerate(self._signs.observe(evaluated.overall)):

@@ -18,6 +18,7 @@ from hanse_workflows.metrics import RoundMetrics, summarize, with_counted, with_
 from hanse_workflows.next_model import reduce, sent_by
 from hanse_workflows.noise import central_strategy, with_noise
 from hanse_workflows.outcomes import Answer, Gathered, Reduction
+from hanse_workflows.round_asks import evaluate_key, train_key
 from hanse_workflows.round_state import RoundState, extras_named, info_named, reduce_options
 from hanse_workflows.traffic import Traffic, of_sums, traffic
 from hanse_workflows.verbs import Verbs
@@ -53,8 +54,9 @@ async def train(
     Raises:
         RunFailure: QUORUM when too few answer, or too few answers are usable.
     """
+    step = f"{prefix}-train" if prefix else train_key(ask.round)
     prefix = prefix or f"r{ask.round}"
-    step, reduce_step = f"{prefix}-train", f"{prefix}-reduce"
+    reduce_step = f"{prefix}-reduce"
     ask = replace(ask, extras=state.extras, answered=extras_named(run.job), info=info_named(run.job))
     ask = await carrying(run, f"{prefix}-model", ask)
     if protocol is None:
@@ -102,7 +104,7 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
     Raises:
         RunFailure: as `train`.
     """
-    step, counts = f"r{ask.round}-evaluate", counts_of_job(run.job)
+    step, counts = evaluate_key(ask.round), counts_of_job(run.job)
     ask = await carrying(run, f"{step}-model", ask)
     if protocol is None:
         gathered = await gather(run, step, with_noise(run, ask, 1))

@@ -7,6 +7,7 @@ unmask one sum. All functions are pure: the same answers give the same payloads,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hanse_fabric.errors import HanseError
@@ -28,10 +29,12 @@ from hanse_privacy.pairwise.thresholds import threshold_of
 
 @dataclass(frozen=True, slots=True)
 class Adverts:
-    """The signed keys of a run's participants; `refused` says why others' do not count."""
+    """The signed keys of a run's participants; `refused` says why others' do not count, `ahead` who shares secrets
+    beside its answers."""
 
     members: tuple[Member, ...]
     refused: dict[str, str]
+    ahead: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def read_adverts(project: str, run: str, identities: Mapping[str, bytes], answer
         identities: enrolled raw Ed25519 keys by participant.
         answers: payloads by participant.
     """
-    members, refused = [], {}
+    members, refused, ahead = [], {}, set()
     for name, payload in sorted(answers.items()):
         try:
             advert = Advert.decode(payload)
@@ -90,7 +93,9 @@ def read_adverts(project: str, run: str, identities: Mapping[str, bytes], answer
             members.append(
                 Member(participant=name, identity=identity.raw, key=advert.key, signature=advert.signature)
             )  # fmt: skip
-    return Adverts(tuple(members), refused)
+            if advert.ahead:
+                ahead.add(name)
+    return Adverts(tuple(members), refused, frozenset(ahead))
 
 
 def share_request(
@@ -115,8 +120,23 @@ def share_request(
     )  # fmt: skip
 
 
-def order_masks(request: ShareRequest, payloads: Mapping[str, bytes]) -> Orders:
-    """From the answers to SHARE to what each member masks with. There should be `request.threshold` of them."""
+def shared_ahead(payloads: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What the sites shared of the next session beside their masked answers, as if they had been asked to share."""
+    shared = {}
+    for name, payload in payloads.items():
+        with suppress(HanseError):  # who signs nonsense is named when the sum is unmasked
+            if (ahead := Agreement.decode(payload).ahead) is not None:
+                shared[name] = ahead.encode()
+    return shared
+
+
+def order_masks(request: ShareRequest, payloads: Mapping[str, bytes], *, ahead: str | None = None) -> Orders:
+    """From the answers to SHARE to what each member masks with. There should be `request.threshold` of them.
+
+    Args:
+        ahead: the session after this one, for which all members of the request share secrets beside their answers, if
+            all of them have shared for this one; None: no session is shared ahead.
+    """
     names = request.names
     answers: dict[str, ShareAnswer] = {}
     sealed: dict[str, dict[str, bytes]] = {}
@@ -139,6 +159,7 @@ def order_masks(request: ShareRequest, payloads: Mapping[str, bytes]) -> Orders:
             members=tuple(answers),
             sealed=b"".join(sealed[sender][name] for sender in answers if sender != name),
             checks=b"".join(checks[sender][name] for sender in answers if sender != name),
+            ahead=ahead if len(answers) == len(names) else None,
         ).encode()
         for name in answers
     }

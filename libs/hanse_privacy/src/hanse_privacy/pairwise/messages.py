@@ -1,8 +1,9 @@
 """What sites and coordinator say to each other in `Task.payload` and `Result.payload`, by step of the protocol.
 
-ADVERTISE -> Advert. SHARE: ShareRequest -> ShareAnswer. TRAIN or EVALUATE: MaskOrder -> Agreement.
-UNMASK: UnmaskRequest -> UnmaskAnswer. Records of fixed size stand in one byte string, in the order of the sorted
-members: 100 sites' largest message is below 64 KiB.
+ADVERTISE: AdvertRequest -> Advert. SHARE: ShareRequest -> ShareAnswer. TRAIN or EVALUATE: MaskOrder -> Agreement.
+UNMASK: UnmaskRequest -> UnmaskAnswer. Where the order names the session that comes after it, the agreement brings the
+secrets of that one, and nobody needs to be asked for them (SHARE). Records of fixed size stand in one byte string, in
+the order of the sorted members: 100 sites' largest message is below 64 KiB.
 """
 
 from __future__ import annotations
@@ -37,13 +38,31 @@ Key = Annotated[Raw, Field(min_length=32, max_length=32)]
 Signature = Annotated[Raw, Field(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 
 
-class Advert(Message):
-    """A site's key of a run, signed with its enrolled key over `keys.advert_statement`."""
+class AdvertRequest(Message):
+    """What the hub can do, told with ADVERTISE. Sites of release 0.1.0 do not read it.
 
-    schema_id: ClassVar[str] = "hanse.pairwise_advert/1"
+    Attributes:
+        ahead: whether it takes secrets of the next session beside an answer.
+    """
+
+    schema_id: ClassVar[str] = "hanse.pairwise_advert_request/1"
+
+    ahead: bool = False
+
+
+class Advert(Message):
+    """A site's key of a run, signed with its enrolled key over `keys.advert_statement`.
+
+    Attributes:
+        ahead: whether the site shares secrets of the next session beside an answer; None: it was not asked.
+    """
+
+    schema_id: ClassVar[str] = "hanse.pairwise_advert/2"
+    grown: ClassVar = ("hanse.pairwise_advert/1", frozenset({"ahead"}))
 
     key: Key
     signature: Signature
+    ahead: bool | None = None
 
 
 class Member(Frozen):
@@ -63,8 +82,8 @@ class ShareRequest(Message):
         members: sorted by participant.
         roster: the enrolled keys of all participants of the project, one after the other, sorted: for sites that pin
             them. May be empty where none does.
-        work: digest of the work that the sum will be of (`hanse_learning.binding`); None: of a hub of release 0.1.0,
-            whose requests are bound to nothing.
+        work: digest of the work that the sum will be of (`hanse_learning.binding`); None: of a session that is shared
+            ahead, whose work nobody knows yet, or of a hub of release 0.1.0, whose requests are bound to nothing.
     """
 
     schema_id: ClassVar[str] = "hanse.pairwise_share_request/2"
@@ -98,6 +117,14 @@ class ShareRequest(Message):
         """Where the participant's shares stand on every polynomial of this session."""
         return self.names.index(participant) + 1
 
+    def next(self, session: str) -> ShareRequest:
+        """Of a session of the same members that is shared ahead, before its work is known."""
+        # Not a copy, which would keep the digest of this one.
+        return ShareRequest(
+            project=self.project, run=self.run, session=session, threshold=self.threshold, members=self.members,
+            roster=self.roster,
+        )  # fmt: skip
+
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of what must be the same for all: who, with which keys, which threshold, for which work."""
@@ -129,14 +156,18 @@ class MaskOrder(Message):
         members: U1, sorted; the receiver is one of them.
         sealed: from every other of them, in order.
         checks: of these shares, in order (64 bytes each).
+        ahead: the session after this one, if all members of this one's request are to share secrets for it beside their
+            answers; None: nothing is shared ahead.
     """
 
-    schema_id: ClassVar[str] = "hanse.pairwise_mask_order/1"
+    schema_id: ClassVar[str] = "hanse.pairwise_mask_order/2"
+    grown: ClassVar = ("hanse.pairwise_mask_order/1", frozenset({"ahead"}))
 
     session: StepKey
     members: tuple[Slug, ...] = Field(min_length=2)
     sealed: Raw
     checks: Raw
+    ahead: StepKey | None = None
 
 
 class Agreement(Message):
@@ -144,13 +175,15 @@ class Agreement(Message):
 
     Attributes:
         request: digest of what it was asked; None: of a hub of release 0.1.0.
+        ahead: its secrets of the session that the order names as the next.
     """
 
     schema_id: ClassVar[str] = "hanse.pairwise_agreement/2"
-    grown: ClassVar = ("hanse.pairwise_agreement/1", frozenset({"request"}))
+    grown: ClassVar = ("hanse.pairwise_agreement/1", frozenset({"request", "ahead"}))
 
     signature: Signature
     request: Key | None = None
+    ahead: ShareAnswer | None = None
 
 
 class UnmaskRequest(Message):

@@ -30,11 +30,12 @@ class SessionState(Message):
         kept: this site's shares of its own two secrets (own seed, wrapping secret).
         order, task: whom it masked with, for which task: for no other.
         asked: digest of what it answers; None: of a hub of release 0.1.0.
+        ahead: whether its secrets were shared beside the answer before, when its work was not known; None: no.
     """
 
     schema_id: ClassVar[str] = "hanse.pairwise_session/2"
     limits = LARGE
-    grown: ClassVar = ("hanse.pairwise_session/1", frozenset({"asked", "request.work"}))
+    grown: ClassVar = ("hanse.pairwise_session/1", frozenset({"asked", "request.work", "ahead", "order.ahead"}))
 
     request: ShareRequest
     answer: ShareAnswer
@@ -43,6 +44,12 @@ class SessionState(Message):
     order: MaskOrder | None = None
     task: str = ""
     asked: Raw | None = None
+    ahead: bool | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was shared ahead, and nothing was masked in it yet."""
+        return bool(self.ahead) and self.order is None
 
 
 class EndedSession(Message):
@@ -153,6 +160,19 @@ class RunFolder:
         and none of an attempt that was given up."""
         for other in self.live():
             if other != session:
+                self.end(other)
+
+    def end_answered(self, session: str) -> None:
+        """End all other sessions but one that was shared ahead, and waits: whoever masks in one session helps to unmask
+        no earlier one any more, nor masks in one that was opened before."""
+        for other in self.live():
+            if other != session and ((state := self.find(other)) is None or not state.waits):
+                self.end(other)
+
+    def end_waiting(self, session: str) -> None:
+        """End all other sessions that were shared ahead and wait: there is one at a time."""
+        for other in self.live():
+            if other != session and (state := self.find(other)) is not None and state.waits:
                 self.end(other)
 
     def live(self) -> list[str]:

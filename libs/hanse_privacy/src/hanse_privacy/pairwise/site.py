@@ -20,8 +20,10 @@ from hanse_privacy.pairwise.keys import RunKey, advert_statement, exchange_key, 
 from hanse_privacy.pairwise.messages import (
     SIGNATURE_BYTES,
     Advert,
+    AdvertRequest,
     Agreement,
     MaskOrder,
+    ShareAnswer,
     ShareRequest,
     UnmaskAnswer,
     UnmaskRequest,
@@ -89,11 +91,19 @@ class PairwiseSite:
         self._memory = memory
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
 
-    def advertise(self, run: str) -> bytes:
-        """ADVERTISE: this site's key of the run, signed. The same every time."""
+    def advertise(self, run: str, payload: bytes | None = None) -> bytes:
+        """ADVERTISE: this site's key of the run, signed. The same every time.
+
+        Args:
+            payload: what the hub can do; None: a hub of release 0.1.0 does not say.
+
+        Raises:
+            HanseError: INVALID_INPUT for another payload.
+        """
+        ahead = None if payload is None else AdvertRequest.decode(payload).ahead or None
         key = self._run(run).key().public_bytes
         signature = self._signing.sign(advert_statement(self._project, run, self._own, key))
-        return Advert(key=key, signature=signature).encode()
+        return Advert(key=key, signature=signature, ahead=ahead and not self._beside).encode()
 
     def share(self, run: str, payload: bytes, *, session: str) -> bytes:
         """SHARE: fresh secrets of a session, shared among its members.
@@ -119,23 +129,46 @@ class PairwiseSite:
         self._check_beside(request, folder)
         if self._memory is not None and request.work is not None:
             self._memory.sharing(request.work, self._among(request, request.names))
-        others = [member for member in request.members if member.participant != self._own]
-        pairs = {member.participant: self._pair(own_key, run, member.participant, member.key) for member in others}
-        masks = {name: mask_key(pair, session) for name, pair in pairs.items()}
-        shared = make_shares(request, self._own, pairs, masks)
-        kept = shared.kept.own + shared.kept.wrap
-        folder.store(SessionState(request=request, answer=shared.answer, own=shared.own, kept=kept))
+        state = self._shared(request, run, own_key)
+        folder.store(state)
         if self._beside:
             folder.end_old(self._beside)
         else:
             folder.end_others(session)
-        return shared.answer.encode()
+        return state.answer.encode()
+
+    def _shared(self, request: ShareRequest, run: str, own_key: RunKey, *, ahead: bool = False) -> SessionState:
+        """Fresh secrets of a session, which are shared once this is written down."""
+        others = [member for member in request.members if member.participant != self._own]
+        pairs = {member.participant: self._pair(own_key, run, member.participant, member.key) for member in others}
+        masks = {name: mask_key(pair, request.session) for name, pair in pairs.items()}
+        shared = make_shares(request, self._own, pairs, masks)
+        kept = shared.kept.own + shared.kept.wrap
+        return SessionState(request=request, answer=shared.answer, own=shared.own, kept=kept, ahead=ahead or None)
+
+    def _share_ahead(self, session: str, before: ShareRequest, run: str) -> ShareAnswer | None:
+        """Secrets of the session after this one, of the same members, for a work that is not known yet: it is held
+        against the site's memory when it is answered. None where the session is over."""
+        folder, request = self._run(run), before.next(session)
+        if folder.ended(session) is not None:
+            return None
+        state = folder.find(session)
+        if state is not None:
+            if state.request != request or not state.ahead:
+                raise conflict(session, "other members or keys")
+            return state.answer
+        own_key = folder.key()
+        self._check(request, run, own_key)
+        state = self._shared(request, run, own_key, ahead=True)
+        folder.end_waiting(session)
+        folder.store(state)
+        return state.answer
 
     def masks(
         self, run: str, payload: bytes, *, session: str, task: str, asked: Asked | None = None
     ) -> MaskingNote:  # fmt: skip
         """TRAIN, EVALUATE: the masks of this task's answer. They are for one answer: the task's id binds them, and what
-        it asks.
+        it asks. Beside it go secrets of the session that comes next, where the hub names one.
 
         Args:
             asked: None: by a hub of release 0.1.0, which binds nothing.
@@ -145,7 +178,8 @@ class PairwiseSite:
                 another work than the session was opened for; TAMPERED for a share that is not what its sender made;
                 INVALID_INPUT for members that cannot be.
         """
-        request, order, pairs, own = self._bind(run, payload, session, task, asked)
+        state, order, pairs = self._bind(run, payload, session, task, asked)
+        request, own = state.request, state.own
         bound = None if asked is None else asked.request
         keys = {name: bound_seed(mask_key(pair, session), bound) for name, pair in pairs.items()}
         masks = Masks(
@@ -153,8 +187,11 @@ class PairwiseSite:
             subtract=[key for name, key in keys.items() if name < self._own],
         )
         signature = self._signing.sign(agreement_statement(request, order.members, bound))
-        payload = Agreement(signature=signature, request=bound).encode()
-        return MaskingNote(masks, payload, self._among(request, order.members))
+        ahead = None
+        if order.ahead is not None and bound is not None and not self._beside:
+            ahead = self._share_ahead(order.ahead, request, run)
+        payload = Agreement(signature=signature, request=bound, ahead=ahead).encode()
+        return MaskingNote(masks, payload, self._among(request, order.members, ahead=bool(state.ahead)))
 
     def sums(
         self, run: str, payload: bytes, *, session: str, task: str, begin: Callable[[Session], None],
@@ -168,7 +205,13 @@ class PairwiseSite:
         Raises:
             HanseError: as `masks`; what `begin` refuses.
         """
-        request, order, pairs, _ = self._bind(run, payload, session, task, asked)
+        state, order, pairs = self._bind(run, payload, session, task, asked)
+        request = state.request
+        if state.ahead:
+            raise HanseError(
+                ErrorCode.CONFLICT, f"session {session}: it was shared ahead, which sums within a work are not",
+                hint="the hub opens a session of its own for them",
+            )  # fmt: skip
         begin(self._among(request, order.members))
         folder = self._run(run)
         keys = {name: exchange_key(pair, session, self._own, name) for name, pair in pairs.items()}
@@ -176,8 +219,8 @@ class PairwiseSite:
 
     def _bind(
         self, run: str, payload: bytes, session: str, task: str, asked: Asked | None
-    ) -> tuple[ShareRequest, MaskOrder, dict[str, bytes], bytes]:
-        """Check whom a task masks with, and that it is the session's: (request, order, keys of pairs, own seed)."""
+    ) -> tuple[SessionState, MaskOrder, dict[str, bytes]]:
+        """Check whom a task masks with, and that it is the session's: (the session, order, keys of pairs)."""
         order = MaskOrder.decode(payload)
         self._same("session", order.session, session)
         folder = self._run(run)
@@ -186,15 +229,18 @@ class PairwiseSite:
         if state.order is not None and (state.order, state.task, state.asked) != (order, task, bound):
             raise conflict(session, "masks for another set, task or request")
         request, own_key = state.request, folder.key()
-        if request.work != (None if asked is None else asked.work):
+        other = asked is None if state.ahead else request.work != (None if asked is None else asked.work)
+        if other:
             raise HanseError(ErrorCode.CONFLICT, f"session {session}: it was opened for another work than is asked")
         self._check_threshold(request)
         _check_members(order.members, request.names, self._own, request.threshold, "members")
         self._check_whole(order.members, request, "members")
         self._open_all(state, order, own_key, run)
+        if not self._beside:
+            folder.end_answered(session)
         if state.order is None:
             folder.store(state.model_copy(update={"order": order, "task": task, "asked": bound}))
-        return request, order, self._pairs_of(order, request, own_key, run), state.own
+        return state, order, self._pairs_of(order, request, own_key, run)
 
     def unmask(self, run: str, payload: bytes, *, session: str) -> bytes:
         """UNMASK: this site's share of the own seed of each survivor, and of the wrapping secret of each other member;
@@ -256,9 +302,9 @@ class PairwiseSite:
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
 
-    def _among(self, request: ShareRequest, members: Collection[str]) -> Session:
+    def _among(self, request: ShareRequest, members: Collection[str], *, ahead: bool = False) -> Session:
         gap = self._minimum + self._colluding
-        return Session(_keys(request, members), request.threshold, gap, self._colluding)
+        return Session(_keys(request, members), request.threshold, gap, self._colluding, ahead)
 
     def _check_threshold(self, request: ShareRequest) -> None:
         check_threshold(

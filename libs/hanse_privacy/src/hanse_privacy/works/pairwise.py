@@ -25,17 +25,25 @@ class Session:
     Attributes:
         gap: of how many members any difference of two sums must speak, those who may collude included.
         colluding: how many may.
+        ahead: whether they shared their secrets before they knew of which work.
     """
 
     members: Members
     threshold: int
     gap: int
     colluding: int = 0
+    ahead: bool = False
 
     @property
     def smallest(self) -> int:
         """The fewest members whose sum can be unmasked, by a hub that names other survivors to each site."""
         return smallest_sum(len(self.members), self.threshold, self.colluding) + self.colluding
+
+    @property
+    def sure(self) -> int:
+        """So many members, at least, have ended what they masked of the work before: whoever shares secrets for a work
+        ends that, and in a session that was shared ahead whoever answers, who are as many as unmask its sum."""
+        return self.threshold if self.ahead else len(self.members)
 
     def unmasked_alone(self, among: int) -> bool:
         """Whether the sites that unmask two sums of `among` members must have an honest one in common."""
@@ -65,7 +73,7 @@ class Past:
             HanseError: CONFLICT.
         """
         self._check_revealed(session)
-        self._check_dead(session, len(session.members))
+        self._check_dead(session, session.sure)
 
     def check_near(self, session: Session) -> None:
         """Whether the site may answer in this session, where this is the past of near works alone: what was masked of

@@ -11,7 +11,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import spared
 from hanse_workflows.keys import session_key
-from hanse_workflows.masking.masked_session import MaskedStep, gathered_in
+from hanse_workflows.masking.masked_session import MaskedStep
 from hanse_workflows.masking.protocols import MaskedSession
 from hanse_workflows.next_model import sent_by
 from hanse_workflows.noise import least_members, with_noise
@@ -59,7 +59,7 @@ async def all_or_none(
             missing = f"{', '.join(absent)} did not share secrets"
             _tell(run, ask, session, whole)
             continue
-        asking, gathered = await gathered_in(run, session, with_noise(run, _of_all(ask, session, patience), attempt))
+        asking, gathered = await masked.answers(session, with_noise(run, _of_all(ask, session, patience), attempt))
         sent += traffic(asking, gathered)
         if len(gathered.answers) < len(whole):
             missing = gathered.explain()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hanse_fabric.messages import TaskKind
 from hanse_workflows.ask import Ask
@@ -42,14 +42,15 @@ class MaskedStep:
             unmask=lambda: self.protocol.unmask(session, ask.round, answers),
         )  # fmt: skip
 
-
-async def gathered_in(run: Verbs, session: MaskedSession, ask: Ask) -> tuple[Ask, Gathered]:
-    """What was asked in a session, after an exchange of noise where there is one, and its answers."""
-    name, exchanging = session.masking.session, exchanges(ask)
-    if exchanging:
-        ask = await exchanged(run, ask, name)
-    # Where sites wait for each other in the middle, there is one attempt.
-    gathered = await (gather if ask.patience is None else exchange)(run, name, ask)
-    if exchanging:
-        run.release(share_step(name))
-    return ask, gathered
+    async def answers(self, session: MaskedSession, ask: Ask) -> tuple[Ask, Gathered]:
+        """What was asked in a session, after an exchange of noise where there is one, and its answers."""
+        run, name, exchanging = self.run, session.masking.session, exchanges(ask)
+        if exchanging:
+            ask = await exchanged(run, ask, name)
+        ask = replace(ask, keep=session.keep)
+        # Where sites wait for each other in the middle, there is one attempt.
+        gathered = await (gather if ask.patience is None else exchange)(run, name, ask)
+        self.protocol.heard(session, gathered)
+        if exchanging:
+            run.release(share_step(name))
+        return ask, gathered

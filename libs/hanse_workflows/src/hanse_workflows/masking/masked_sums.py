@@ -19,7 +19,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import patience_of
 from hanse_workflows.keys import session_key
 from hanse_workflows.masking.all_or_none import all_or_none
-from hanse_workflows.masking.masked_session import MaskedStep, gathered_in
+from hanse_workflows.masking.masked_session import MaskedStep
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.next_model import sent_by
 from hanse_workflows.noise import least_members, with_noise
@@ -60,7 +60,7 @@ async def summed_masked(
             ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed,
             enough=enough if enough < needed else 0, peers=len(session.to),
         ), attempt)  # fmt: skip
-        asking, gathered = await gathered_in(run, session, asking)
+        asking, gathered = await masked.answers(session, asking)
         answers, sent = gathered.answers, sent + traffic(asking, gathered)
         there = tuple(answer.participant for answer in answers)
         if len(answers) < asking.needed:

@@ -1,6 +1,8 @@
 """Masks that cancel each other (`hanse_privacy.pairwise`): no third party, but more to say among the sites.
 
-ADVERTISE (once a run, and again by whoever is new) -> SHARE -> the masked step itself -> UNMASK. The coordinator relays
+ADVERTISE (once a run, and again by whoever is new) -> SHARE -> the masked step itself -> UNMASK. Who is asked in the
+step that comes next shares secrets for it beside the masked answer, so that nobody waits for SHARE: a round trip less a
+step. Where not all of them did, SHARE is asked as ever. The coordinator relays
 what is sealed and signed; at the end it holds what unmasks this one sum, and hands it to the aggregator. Who drops out
 at any step is survived as long as the threshold remains; a sum that cannot be unmasked is made again, in a new session.
 """
@@ -15,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Bound, Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
-from hanse_privacy.pairwise.messages import Member
+from hanse_privacy.pairwise.messages import AdvertRequest, Member, ShareRequest
 from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
 from hanse_schemas.secure_aggregation import SecureAggregation
@@ -25,7 +27,7 @@ from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of_run, work_of
 from hanse_workflows.next_model import Unmasking
-from hanse_workflows.outcomes import Answer
+from hanse_workflows.outcomes import Answer, Gathered
 from hanse_workflows.verbs import Verbs
 
 _PROTOCOL_S = 60.0
@@ -46,6 +48,9 @@ class Pairwise(MaskingProtocol):
         self._verified: dict[tuple[bytes, bytes], Member] = {}
         self._open: dict[str, PairwiseSession] = {}
         self._roster: dict[str, bytes] | None = None
+        self._able: set[str] = set()
+        self._ahead: tuple[PairwiseSession, Gathered] | None = None
+        self._named: set[str] = set()
 
     async def meet(self, chosen: tuple[str, ...]) -> None:
         """Have `chosen` advertise their keys, once for all sessions: these may then be open at the same time, and come
@@ -89,21 +94,29 @@ class Pairwise(MaskingProtocol):
                 self._release(self._open.pop(former))
         plan = plan or plan_of_run(self._run, self._settings, len(chosen), ask)
         needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
-        name = session
-        for attempt in itertools.count(2):
+        for attempt in itertools.count(1):
+            name = session if attempt == 1 else f"{session}-m{attempt}"
             masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
-            opened = await self._share(masking, ask, chosen, needed, least, above)
+            if (opened := await self._share(masking, ask, chosen, needed, least, above)) is None:
+                continue
             # Whoever could not share may have lost its key: it advertises anew before the next session.
             for absent in set(chosen) - set(opened.members):
                 self._adverts.pop(absent, None)
             if len(opened.members) >= opened.request.threshold:
-                break
+                self._open[name] = opened
+                keep = opened.then is not None
+                return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold, keep)
             self._release(opened)
             if len(opened.members) < needed:
                 raise _too_few(name, opened.members, chosen, needed)
-            chosen, name = opened.members, f"{session}-m{attempt}"
-        self._open[opened.request.session] = opened
-        return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
+            chosen = opened.members
+        raise AssertionError("an endless count has ended")
+
+    def heard(self, session: MaskedSession, gathered: Gathered) -> None:
+        """What came beside the answers is there for the session after this one."""
+        opened = self._open[session.masking.session]
+        if opened.then is not None:
+            self._ahead = opened, gathered
 
     def most_within(self, session: MaskedSession, given: int, gap: int) -> int:  # noqa: ARG002
         k = self._settings.colluding or 0
@@ -112,7 +125,9 @@ class Pairwise(MaskingProtocol):
     async def _share(
         self, masking: Masking, asked: Ask, chosen: tuple[str, ...], needed: int, least: Callable[[int], int],
         above: int,
-    ) -> PairwiseSession:  # fmt: skip
+    ) -> PairwiseSession | None:  # fmt: skip
+        """The session, of those whose shares there are; None where it was named ahead and is not to be: it takes
+        another name."""
         session, round_number = masking.session, asked.round
         await self._advertise(masking, round_number, chosen, needed)
         identities = await self._run.enrolled(f"{session}-roster") if self._roster is None else self._roster
@@ -133,16 +148,53 @@ class Pairwise(MaskingProtocol):
             )  # fmt: skip
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
+        then = self._then(asked, request)
+        if session in self._named:
+            return await self._shared_ahead(request, masking, then)
+        self._drop_ahead()  # whoever shares for another session ends it
+        step = f"{session}-share"
         gathered = await gather(
-            self._run, f"{session}-share",
+            self._run, step,
             self._ask(
                 TaskKind.SHARE, round_number, request.names, needed=needed, masking=masking,
                 payload=_once(request.encode), bound=asked.bound,
             ),
         )  # fmt: skip
-        opened = await PairwiseSession.opened(self._run, request, masking, gathered)
+        opened = await PairwiseSession(self._run, request, masking, gathered, shared=step, then=then).open()
         self._tell(session, round_number, opened.refused)
+        return self._naming(opened)
+
+    def _then(self, asked: Ask, request: ShareRequest) -> str | None:
+        """The session after this one, if its secrets can be shared beside the answers; None: not."""
+        free = asked.then and asked.then not in self._named and self._roster is None
+        able = request.work is not None and request.names == asked.to and self._able.issuperset(request.names)
+        return asked.then if free and able else None
+
+    async def _shared_ahead(
+        self, request: ShareRequest, masking: Masking, then: str | None
+    ) -> PairwiseSession | None:  # fmt: skip
+        """The session of what its members shared beside their answers before; None where others are asked now, or not
+        all have shared."""
+        if self._ahead is None:
+            return None
+        (before, gathered), self._ahead = self._ahead, None
+        step, known = before.masking.session, before.request.next(request.session)
+        if before.then == request.session and known == request.next(request.session):
+            opened = PairwiseSession(self._run, known, masking, gathered, shared=step, ahead=True, then=then)
+            if (await opened.open()).whole:
+                return self._naming(opened)
+        self._run.release(step)
+        return None
+
+    def _naming(self, opened: PairwiseSession) -> PairwiseSession:
+        if opened.then is not None:
+            self._named.add(opened.then)
         return opened
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._run.release(self._ahead[0].masking.session)
+            self._ahead = None
 
     async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """Have the survivors recover what is left in the sum of these answers."""
@@ -151,7 +203,8 @@ class Pairwise(MaskingProtocol):
         if opened is None:
             raise RunFailure(ErrorCode.INTERNAL, f"session {name}: it is not the one that is open")
         request = opened.request
-        asked = await asyncio.to_thread(ask_unmask, request, opened.members, _payloads(answers))
+        signed = await self._run.payloads(name, Gathered(asked=opened.members, answers=answers))
+        asked = await asyncio.to_thread(ask_unmask, request, opened.members, signed)
         if asked.refused:
             self._tell(name, round_number, asked.refused)
             return Unmasking(None, tuple(asked.refused))
@@ -188,8 +241,9 @@ class Pairwise(MaskingProtocol):
         if missing:
             left = max(0, needed - (len(chosen) - len(missing)))
             ask = self._ask(
-                TaskKind.ADVERTISE, round_number, missing, needed=left, peers=len(chosen), masking=masking, keep=False
-            )
+                TaskKind.ADVERTISE, round_number, missing, needed=left, peers=len(chosen), masking=masking, keep=False,
+                payload=_once(AdvertRequest(ahead=True).encode),
+            )  # fmt: skip
             gathered = await gather(self._run, f"{masking.session}-advertise", ask)
             self._adverts |= _payloads(gathered.answers)
 
@@ -202,6 +256,8 @@ class Pairwise(MaskingProtocol):
             name: advert for name, advert in known.items() if (identities.get(name, b""), advert) not in self._verified
         }
         read = read_adverts(self._run.project, self._run.run, identities, unseen)
+        self._able -= {name for name in unseen if name not in read.ahead}
+        self._able |= read.ahead
         for member in read.members:
             self._verified[member.identity, known[member.participant]] = member
         for name in read.refused:

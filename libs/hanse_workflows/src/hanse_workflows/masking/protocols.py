@@ -24,7 +24,7 @@ from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.next_model import Unmasking
-from hanse_workflows.outcomes import Answer
+from hanse_workflows.outcomes import Answer, Gathered
 from hanse_workflows.verbs import Verbs
 
 _FOR_GOOD = frozenset({ErrorCode.GONE.code, ErrorCode.NO_SPACE.code})
@@ -33,12 +33,17 @@ _FOR_GOOD = frozenset({ErrorCode.GONE.code, ErrorCode.NO_SPACE.code})
 
 @dataclass(frozen=True, slots=True)
 class MaskedSession:
-    """A masked step: its part in every task, who is asked, what each is sent besides, and how many must answer."""
+    """A masked step: its part in every task, who is asked, what each is sent besides, and how many must answer.
+
+    Attributes:
+        keep: whether payloads come with the answers that are wanted later (`Ask.keep`).
+    """
 
     masking: Masking
     to: tuple[str, ...]
     payload: Callable[[str], Awaitable[bytes]] | None = None
     needed: int = 0
+    keep: bool = False
 
 
 class MaskingProtocol:
@@ -86,6 +91,9 @@ class MaskingProtocol:
         """Of how many the next sum of a work may be, after one of `given` members: so that the difference speaks of
         `gap` at least."""
         return given - gap
+
+    def heard(self, session: MaskedSession, gathered: Gathered) -> None:
+        """The answers of a session, as they came; called at every pass."""
 
     def release(self, session: MaskedSession) -> None:
         """The session's sum is made; nobody asks for anything of it again."""

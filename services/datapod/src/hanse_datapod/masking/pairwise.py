@@ -54,7 +54,7 @@ def protocol_answer(
     site = _site(link, policy, home, minimum=least, study=belongs_to_study(task), memory=remembered)
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
-        payload = site.advertise(task.run)
+        payload = site.advertise(task.run, task.payload)
     else:
         masking, given = _session(task), _payload(task)
         if task.kind is TaskKind.SHARE and (ShareRequest.decode(given).work is None) != (task.bound is None):
