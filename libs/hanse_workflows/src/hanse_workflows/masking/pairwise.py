@@ -242,7 +242,7 @@ class Pairwise(MaskingProtocol):
             left = max(0, needed - (len(chosen) - len(missing)))
             ask = self._ask(
                 TaskKind.ADVERTISE, round_number, missing, needed=left, peers=len(chosen), masking=masking, keep=False,
-                payload=_once(AdvertRequest(ahead=True).encode),
+                payload=_once(AdvertRequest(ahead=True).encode) if self._run.binds else None,
             )  # fmt: skip
             gathered = await gather(self._run, f"{masking.session}-advertise", ask)
             self._adverts |= _payloads(gathered.answers)
