@@ -134,7 +134,7 @@ async def test_no_parameter_has_another_ring_than_that_which_its_noise_is_drawn_
 async def test_control_where_a_parameter_may_have_a_finer_ring_a_sum_that_was_paid_for_has_next_to_no_noise(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "check_noise_ring", lambda *_: None)
+    monkeypatch.setattr(files, "check_common_ring", lambda *_: None)
     async with attacked() as hub:
         left, why = await noise_on_a_finer_grid(hub)
         assert left is not None, why

@@ -167,6 +167,12 @@ MASKED["masked fedavg in 16 bits, rotated"] = job() | {
     "secure_aggregation": {"mode": "compensator", "bits": 16, "bound": 0.5, "rotate": True},
     "seed": 8,
 }
+MASKED["masked fedavg in 8 bits, one parameter in ten"] = job() | {
+    "weighting": "uniform",
+    "secure_aggregation": {"mode": "compensator", "bits": 8, "bound": 0.5},
+    "codec": {"up": [{"name": "random_k", "fraction": 0.1}]},
+    "seed": 9,
+}
 
 
 JUMP: dict[str, Any] = {"name": "fedltn", "threshold": 0.05, "jump_start": {"rounds": 2, "target": 0.2}}
@@ -277,7 +283,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "codecs in masked sums": (
         _coded({"name": "float16"}) | {"secure_aggregation": {"mode": "compensator"}},
-        "codec: float16",
+        "codec.up: float16",
     ),
     "a model with holes": (
         job() | {"codec": {"down": [{"name": "top_k", "fraction": 0.5}]}},

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.messages import JobKind
-from hanse_fabric.messages.masking import MaskingMode
+from hanse_fabric.messages.masking import Chosen, MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.ring import rotation
@@ -240,6 +240,54 @@ def test_a_rotated_sum_is_turned_back_whatever_leaves_it_lies_in(
     assert np.abs(turned["c"] - found["c"]).max() > 0.1
     # Buffers are not rotated.
     assert all(np.array_equal(turned[name], found[name]) for name in ("m", "v", "n"))
+
+
+@pytest.mark.parametrize("mode", list(MaskingMode))
+@pytest.mark.parametrize(("threads", "rotated"), [(1, False), (3, False), (3, True)])
+def test_of_chosen_parameters_the_sum_is_added_where_it_belongs_whatever_leaves_it_lies_in(
+    tmp_path, store, small_leaves, monkeypatch, mode, threads, rotated
+):
+    monkeypatch.setattr(rotation, "WINDOW_BYTES", 8 << 10)
+    layout = Layout.of([
+        Entry("a", "F32", (40_001,)), Entry("b", "F32", (7,)), Entry("none", "F32", (0, 4)),
+        Entry("c", "F32", (30, 999)), Entry("d", "F64", (3,)), Entry("h", "F16", (5_003,)),
+        Entry("m", "F32", (33,), Rule.AVERAGE), Entry("v", "F32", (33,), Rule.POOL_VARIANCE, "m"),
+        Entry("n", "I64", (3,), Rule.KEEP_NEWEST),
+    ])  # fmt: skip
+    settings = SecureAggregation(mode="compensator", bits=32, bound=16.0, largest_weight=100)
+    masked = MaskedRound(tmp_path, store, layout, 5, settings, mode=mode)
+    whole = masked.refs[masked.names[0]].size
+    chosen = Chosen(fraction=0.25, seed="cd" * 32)
+    masked.plan = masked.plan.model_copy(update={"chosen": chosen, "rotation": "ab" * 32 if rotated else None})
+    for number in range(5):
+        masked.make(number)
+    assert masked.refs[masked.names[0]].size < 0.27 * whole + 2000
+    found = masked.read(Engine(store, threads=threads).run(masked.job()))
+    before = {name: np.asarray(masked.model[name], np.float64) for name in masked.model}
+    moved, wanted = {}, {}
+    for entry in layout:
+        if entry.rule is Rule.PARAMETER:
+            moved[entry.name] = found[entry.name].astype(np.float64) - before[entry.name]
+            wanted[entry.name] = masked.mean(entry)
+        else:
+            assert np.allclose(found[entry.name], masked.mean(entry), rtol=1e-6), entry.name
+    flat, mean = (np.concatenate([each[name].reshape(-1) for name in moved]) for each in (moved, wanted))
+    if rotated:  # of random axes a quarter: a quarter of the squared length, in the direction of the mean
+        assert np.dot(flat, flat) == pytest.approx(0.25 * np.dot(mean, mean), rel=0.1)
+        assert np.dot(flat, mean) == pytest.approx(0.25 * np.dot(mean, mean), rel=0.1)
+        return
+    sent = np.abs(flat) > 1e-12
+    assert 0.24 < np.mean(sent) < 0.26
+    assert np.abs(flat - mean)[sent].max() < 1e-2
+    assert np.abs(moved["c"] - wanted["c"])[np.abs(moved["c"]) > 1e-12].max() < 1e-5
+    assert moved["d"].any()  # of a tiny piece, one
+
+
+def test_updates_of_other_places_than_the_sums_are_refused(tmp_path, store):
+    masked = MaskedRound(tmp_path, store, FULL)
+    masked.plan = masked.plan.model_copy(update={"chosen": Chosen(fraction=0.5, seed="cd" * 32)})
+    reduced = Engine(store).run(masked.job())  # the updates have all parameters
+    assert {refused.participant for refused in reduced.refused} == set(masked.names)
 
 
 def test_a_pairwise_sum_without_what_was_recovered_is_an_error(tmp_path):

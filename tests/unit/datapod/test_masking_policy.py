@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hanse_datapod.masking.plan import check_plan
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -25,6 +26,7 @@ from hanse_fabric.messages import (
     Task,
     TaskKind,
 )
+from hanse_fabric.messages.masking import Chosen
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.compensators.keys import signed_key
 from unit.datapod.site_actors import Site, task
@@ -173,6 +175,28 @@ async def test_a_ring_that_does_not_hold_the_sum_is_refused(tmp_path: Path, plan
     assert said in result.reason
     assert "10" not in result.reason  # how many examples the site has
     assert not list((site.home / "work").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"rotation": "ab" * 32}, "the ring rotates updates, and a task of kind evaluate has none"),
+        (
+            {"chosen": Chosen(fraction=0.1, seed="ab" * 32)},
+            "the ring chooses parameters of updates, and a task of kind",
+        ),
+    ],
+)
+def test_a_ring_that_does_something_to_updates_is_refused_where_there_are_none(plan: dict[str, Any], said: str) -> None:
+    check_plan(*_with_its_masking(masked(plan=plan)))
+    with pytest.raises(HanseError, match=said) as caught:
+        check_plan(*_with_its_masking(masked(plan=plan, kind=TaskKind.EVALUATE)))
+    assert caught.value.code is ErrorCode.POLICY
+
+
+def _with_its_masking(asked: Task) -> tuple[Task, Masking]:
+    assert asked.masking is not None
+    return asked, asked.masking
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hanse_fabric.messages import (
     Task,
     TaskKind,
 )
+from hanse_fabric.messages.masking import Chosen
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import derive_seed
 from hanse_learning.binding import FIELDS, Covered, bound_to, cut_digest, request_digest, task_seed, work_digest
@@ -127,6 +128,7 @@ def test_each_limit_that_answers_are_cut_to_makes_another_cut() -> None:
     "same",
     [
         {"masking": ringed(participants=9, default=Ring(bits=32, fraction=18, bound=8, tail=1.0))},
+        {"masking": ringed(chosen=Chosen(fraction=0.1, seed="a" * 64))},
         {"round": 2, "model": OTHER["model"], "run": "bbbbbbbbbbbb", "bound": OTHER["bound"], "seed": 9},
     ],
 )
@@ -156,6 +158,7 @@ def test_a_task_has_the_same_digests_on_both_sides_of_the_wire() -> None:
         (("masking", "ring", "default", "bound"), 1e-300),
         (("masking", "ring", "default", "fraction"), 19),
         (("masking", "ring", "participants"), 4),
+        (("masking", "ring", "chosen"), Chosen(fraction=0.1, seed="a" * 64)),
         (("masking", "session"), "r1-train-s2"),
         (("privacy", "privacy", "clip"), 1e-5),
         (("privacy", "active"), 9),

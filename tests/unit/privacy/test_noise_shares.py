@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages.masking import RingPlan
+from hanse_fabric.messages.masking import Chosen, Ring, RingPlan
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
@@ -20,7 +20,7 @@ from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.noise.aggregate import aggregate, largest_scale, least_answers, noise_tail
 from hanse_privacy.noise.distributed import make_share
 from hanse_privacy.noise.labels import coalitions
-from hanse_privacy.noise.site import site_noise
+from hanse_privacy.noise.site import correlated_noise, drawn_noise, paired_noise, site_noise
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.files import write_masked
@@ -215,6 +215,41 @@ def test_masked_files_carry_a_share_of_noise(noise: str, tmp_path: Path) -> None
     expected = aggregate(asked.privacy, 5, round_noise(asked, "site-0").scale)
     assert drawn.var() == pytest.approx(expected.variance, rel=0.05)
     assert abs(drawn.mean()) < 4 * math.sqrt(expected.variance / N)
+
+
+@pytest.mark.parametrize("rotation", [None, "12" * 32])
+def test_each_chosen_parameter_carries_the_noise_of_the_whole_and_no_more_is_sent(
+    rotation: str | None, tmp_path: Path
+) -> None:
+    asked = terms(active=5, mechanism="discrete_gaussian", noise=None, noise_multiplier=0.5)
+    values = np.random.default_rng(3).normal(size=N).astype(np.float32)
+    values *= 0.9 / np.linalg.norm(values)
+    write_tensors(tmp_path / "plain", Layout.of([Entry("w", "F32", (N,))]), {"w": values})
+    chosen = {"chosen": Chosen(fraction=0.25, seed="34" * 32), "rotation": rotation}
+    plan = plan_for(asked, bits=32, bound=1.0).model_copy(update=chosen)
+    write_masked(tmp_path / "plain", tmp_path / "without", plan, weight=1, seed=None)
+    total = -5 * decode(read_tensors(tmp_path / "without")[1]["w"], plan.default)
+    assert total.size == round(N / 4)
+    assert np.linalg.norm(total / 5) < 0.9  # a part of the update is within what the noise is made for
+    for site in range(5):
+        adjust = site_noise(asked, f"site-{site}", plan, tmp_path / "plain", source=NoiseSource(bytes([site]) * 32))
+        write_masked(tmp_path / "plain", tmp_path / "masked", plan, weight=1, seed=None, adjust=adjust)
+        total += decode(read_tensors(tmp_path / "masked")[1]["w"], plan.default)
+    expected = aggregate(asked.privacy, 5, round_noise(asked, "site-0").scale)
+    assert total.var() == pytest.approx(expected.variance, rel=0.1)
+
+
+def test_noise_that_is_made_for_all_parameters_is_not_added_to_a_part() -> None:
+    plan = RingPlan(participants=5, default=Ring(bits=64, fraction=30, bound=1.0))
+    part = plan.model_copy(update={"chosen": Chosen(fraction=0.25, seed="34" * 32)})
+    shuffled = terms(active=5, noise="oblivious-shuffled")
+    drawn_noise(np.zeros(4, np.int64), plan)
+    with pytest.raises(HanseError, match=r"ring\.chosen: 'a part of 0\.25 of the parameters'"):
+        drawn_noise(np.zeros(4, np.int64), part)
+    with pytest.raises(HanseError, match=r"ring\.chosen.*none: the shuffler chooses noise of all"):
+        paired_noise(shuffled, "site-0", part, 4)
+    with pytest.raises(HanseError, match=r"ring\.chosen.*takes off what others added"):
+        correlated_noise(shuffled, "site-0", part, bytes(32))
 
 
 @pytest.mark.parametrize("bits", [16, 32])

@@ -24,6 +24,7 @@ LOCAL = {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 4.0}
 ASKED = {"epsilon": 0.1, "bounds": {"loss": 4.0}}
+CHOSEN = {"name": "random_k", "fraction": 0.1}
 NORM = {"name": "mlp", "batch_norm": True}
 CODE = {"name": "mine", "digest": "0" * 64}
 
@@ -56,6 +57,12 @@ REFUSED: dict[str, dict[str, Any]] = {
     "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},
     "told_apart": {"secure_aggregation": MASKED, "train": {"algorithm": {"name": "scaffold"}}},
     "coded": {"secure_aggregation": MASKED, "codec": {"up": [{"name": "float16"}]}},
+    "coded_model_of_sum": {"secure_aggregation": MASKED, "codec": {"down": [{"name": "float16"}]}},
+    "remembered_choice": {"secure_aggregation": MASKED, "codec": {"up": [CHOSEN], "error_feedback": True}},
+    "chosen_noise": {
+        "privacy": {**SHARES, "noise": "oblivious"}, "weighting": "uniform", "secure_aggregation": MASKED,
+        "codec": {"up": [CHOSEN]},
+    },
     "coded_model": {"privacy": LOCAL, "codec": {"down": [{"name": "float16"}]}},
     "summed_inside": {"secure_aggregation": MASKED, "train": {"algorithm": "fedtan"}},
     "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"sign_mask": {"tau": 0.4}}},
@@ -122,6 +129,8 @@ WORKS: list[dict[str, Any]] = [
     {"secure_aggregation": MASKED, "weighting": "examples"},
     {"secure_aggregation": MASKED, "strategy": {"optimizer": {"name": "yogi"}}},
     {"secure_aggregation": {**MASKED, "bits": 8, "rounding": "stochastic"}, "weighting": "uniform"},
+    {"secure_aggregation": MASKED, "codec": {"up": [CHOSEN]}},
+    {"secure_aggregation": MASKED, "privacy": SHARES, "weighting": "uniform", "codec": {"up": [CHOSEN]}},
     {"secure_aggregation": MASKED, "model": NORM},
     {"secure_aggregation": MASKED, "code": CODE, "model": {}},
     {"secure_aggregation": MASKED, "participants": {"minimum": 4, "fraction": 0.5, "quorum": 0.8}},

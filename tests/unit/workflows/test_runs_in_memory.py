@@ -32,6 +32,15 @@ JOBS: dict[str, dict[str, Any]] = {
         "secure_aggregation": {"mode": "compensator", "bits": 16, "rotate": True},
         "weighting": "uniform",
     },
+    "masked, a part of the parameters": {
+        "secure_aggregation": {"mode": "compensator"},
+        "codec": {"up": [{"name": "random_k", "fraction": 0.5}]},
+    },
+    "masked and rotated, a part": {
+        "secure_aggregation": {"mode": "compensator", "bits": 16, "rotate": True},
+        "codec": {"up": [{"name": "random_k", "fraction": 0.5}]},
+        "weighting": "uniform",
+    },
     "masked in 16 bits": {"secure_aggregation": {"mode": "compensator", "bits": 16}, "weighting": "uniform"},
     "a share of the sites": {"participants": {"minimum": 2, "fraction": 0.5, "deadline": 600.0}},
     "a server optimizer": {"strategy": {"optimizer": {"name": "adam", "lr": 0.02}}},

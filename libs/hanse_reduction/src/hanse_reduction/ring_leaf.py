@@ -108,7 +108,9 @@ class RingWorker:
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
             for at, until in self._blocks(stretch, start, stop):
-                total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)
+                first = stretch.at(at, itemsize)
+                count = (stretch.at(until, itemsize) - first) // stretch.width
+                total = self._total(first, count, stretch, rows, masks)
                 if self._refusals or self._wrong is not None:
                     continue
                 self._check_range(total, stretch, at)
@@ -120,7 +122,7 @@ class RingWorker:
 
     def _blocks(self, stretch: Stretch, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """What is summed at once of bytes [start, stop) of the model's file."""
-        if self._masked.rotation is not None and stretch.rule is Rule.PARAMETER:
+        if stretch.rule is Rule.PARAMETER and (self._masked.rotation is not None or stretch.choice is not None):
             yield from pieces(start, stop)
             return
         step = min(_ELEMENTS, BLOCK_BYTES // RING_DTYPES[stretch.ring.bits].itemsize) * DTYPES[stretch.dtype].itemsize
@@ -164,15 +166,15 @@ class RingWorker:
             )
 
     def _apply(self, total: Array, stretch: Stretch, at: int, outputs: Leaves) -> None:
-        """Make (n,) signed sums the new values of the outputs' n elements."""
+        """Make signed sums the new values of the outputs' n elements: (n,), or of chosen parameters fewer."""
         dtype = DTYPES[stretch.dtype]
         model = outputs[MODEL].view(dtype)
         if stretch.rule is Rule.PARAMETER:
-            change = self._change.view(working_dtype(dtype))[: len(total)]
-            if self._masked.rotation is None:
+            change = self._change.view(working_dtype(dtype))[: len(model)]
+            if self._masked.rotation is None and stretch.choice is None:
                 np.multiply(total, stretch.factor, out=change, dtype=np.float64, casting="same_kind")
             else:
-                change[...] = self._masked.rotation.restore(total * stretch.factor, at)
+                change[...] = self._restored(total * stretch.factor, stretch, at, len(model))
             state = {name: outputs[name].view(dtype) for name in self._plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
                 self._plan.strategy.move(model, change, state, self._plan.round)
@@ -185,6 +187,12 @@ class RingWorker:
             np.multiply(total, stretch.factor, out=model, dtype=np.float64, casting="same_kind")
         else:
             model[...] = (total // self._masked.participants).astype(dtype)
+
+    def _restored(self, change: Array, stretch: Stretch, at: int, count: int) -> Array:
+        """The change of a piece's (count,) parameters, of what was summed of it."""
+        if stretch.choice is not None:
+            change = stretch.choice.spread(change, count, at)
+        return change if self._masked.rotation is None else self._masked.rotation.restore(change, at)
 
     def _means(self, stretch: Stretch, first: int, count: int) -> Array:
         """(count,) float64 means that variances are about; their own leaves verify them."""

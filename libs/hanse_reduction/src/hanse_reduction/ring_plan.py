@@ -16,7 +16,8 @@ from hanse_fabric.messages.reduction_jobs import Tally
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks
-from hanse_privacy.ring.files import mask_shape, ring_layout
+from hanse_privacy.ring.choice import Choice
+from hanse_privacy.ring.files import check_common_ring, mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
 from hanse_privacy.ring.rotation import Rotation
 from hanse_privacy.ring.words import WIDTHS
@@ -38,6 +39,7 @@ class Stretch:
         limit: the largest magnitude of a sum (ring units); a larger one comes of a wrong mask.
         factor: what a sum (ring units) is multiplied by: the mean over the participants.
         means: what `first` is for the means that belong to variances; `means_factor` is their factor.
+        choice: of parameters, which of them are sent; None: all.
     """
 
     start: int
@@ -50,6 +52,7 @@ class Stretch:
     factor: float
     means: int | None = None
     means_factor: float = 0.0
+    choice: Choice | None = None
 
     @property
     def width(self) -> int:
@@ -57,7 +60,10 @@ class Stretch:
         return WIDTHS[self.ring.bits]
 
     def at(self, byte: int, itemsize: int) -> int:
-        """The byte of an update's data section that belongs to byte `byte` of the model's file."""
+        """The byte of an update's data section that belongs to byte `byte` of the model's file, which of chosen
+        parameters is where a piece begins or ends."""
+        if self.choice is not None:
+            return self.first + self.choice.before(self.start, byte, itemsize) * self.width
         return self.first + (byte - self.start) // itemsize * self.width
 
     def continued_by(self, other: Stretch, itemsize: int) -> bool:
@@ -119,12 +125,21 @@ def stretches_of(model: Layout, plan: RingPlan, *, participants: int, weight: fl
     """
     ring = ring_layout(model, plan)
     starts = {name: offset - ring.data_start for name, offset in ring.offsets.items()}
+    choice = None if plan.chosen is None else Choice(plan.chosen)
     entries = {entry.name: entry for entry in model}
     found: list[Stretch] = []
     for entry in model:
         if not entry.nbytes:
             continue
+        if choice is not None and entry.rule is Rule.PARAMETER:
+            check_common_ring(entry, plan)
+            if entry.name not in starts:  # it is sent with the first of its dtype
+                found[-1] = replace(found[-1], stop=found[-1].stop + entry.nbytes)
+                continue
         made = _stretch(entry, model.offsets[entry.name], starts, plan, participants, weight)
+        if choice is not None and entry.rule is Rule.PARAMETER:
+            found.append(replace(made, choice=choice))
+            continue
         if plan.rotation is not None and entry.rule is Rule.PARAMETER and made.ring != plan.default:
             raise invalid(f"ring.entries[{entry.name}]", "a ring of its own", "none: parameters are rotated together")
         if entry.rule is Rule.POOL_VARIANCE and entry.mean is not None:

@@ -84,5 +84,6 @@ def config_of(job: Job) -> dict[str, Any]:
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),
         "evaluate": {"every": job.evaluate.every} | counted,
-        **({} if job.codec is None else {"codec": job.codec.model_dump(mode="json")}),
+        # Which parameters a masked sum is of, its ring says.
+        **({} if job.codec is None or job.secure_aggregation else {"codec": job.codec.model_dump(mode="json")}),
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.codecs.bandwidth import Way, formula, way_of
+from hanse_learning.codecs.config import summed_fraction
 from hanse_privacy.ring.plan import ring_bits
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
@@ -80,9 +81,9 @@ def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
 def by_formula(job: Job, sites: int, model: ObjectRef) -> dict[str, int]:
     """What a round of training takes by the formulas, `down` and `up`; not told where they say nothing of a codec."""
     codec, masked = job.codec, job.secure_aggregation
-    up = Way() if codec is None else way_of(codec.up)
+    up = Way() if codec is None or masked else way_of(codec.up)
     if masked is not None:
-        up = Way(bits=ring_bits(masked, job.weighting, sites))
+        up = Way(sent=summed_fraction(job), bits=ring_bits(masked, job.weighting, sites))
     down = Way() if codec is None else way_of(codec.down, field="codec.down")
     return formula(sites, model.size, up, down)
 

@@ -55,6 +55,18 @@ class Ring(Frozen):
     tail: float = Field(default=0.0, ge=0)
 
 
+class Chosen(Frozen):
+    """Which parameters are summed: places that a seed chooses, the same for all sites (`hanse_privacy.ring.choice`).
+
+    Attributes:
+        fraction: how many, of each piece of the parameters.
+        seed: no secret.
+    """
+
+    fraction: float = Field(gt=0, lt=1)
+    seed: Digest
+
+
 class RingPlan(Frozen):
     """The ring of every entry of a model, and of the tally.
 
@@ -69,6 +81,7 @@ class RingPlan(Frozen):
         refuse_out_of_range: refuse values beyond the bound instead of clipping them.
         rotation: seed by which parameters are rotated first (`hanse_privacy.ring.rotation`), which is no secret; the
             bound is of rotated numbers then. None: they are not.
+        chosen: which parameters are summed, after the rotation where there is one; None: all.
     """
 
     participants: int = Field(ge=1, le=1_000_000)
@@ -80,6 +93,7 @@ class RingPlan(Frozen):
     refuse_out_of_range: bool = False
     counts: int | None = Field(default=None, ge=1, le=MOST_COUNTS)
     rotation: Digest | None = None
+    chosen: Chosen | None = None
 
 
 class SeedKey(Frozen):

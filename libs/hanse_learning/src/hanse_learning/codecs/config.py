@@ -279,6 +279,12 @@ def sections_of(checked: Sequence[CodecConfig]) -> tuple[dict[str, Any], ...]:
     return tuple(config.model_dump(mode="json") for config in checked)
 
 
+def summed_fraction(job: Job) -> float:
+    """How many of the parameters a masked sum of a job's is of: `random_k` by a seed that all sites share."""
+    found = () if job.codec is None else check_chain(job.codec.up)
+    return next((config.fraction for config in found if isinstance(config, RandomKConfig)), 1.0)
+
+
 def check_job_codec(job: Job) -> None:
     """Validate a job's `codec` section, also against its other sections.
 

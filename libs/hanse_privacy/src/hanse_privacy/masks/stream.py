@@ -41,6 +41,7 @@ class Purpose(StrEnum):
     TALLY = "hanse tally mask"
     WITHHELD = "hanse withheld words"
     ROTATION = "hanse rotation signs"
+    CHOICE = "hanse chosen parameters"
 
 
 Mask = Callable[[NDArray[Any], int, int], None]

@@ -61,6 +61,7 @@ def paired_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, count: i
     """
     if terms.privacy.noise != "oblivious-shuffled":
         raise invalid("privacy.noise", terms.privacy.noise, "oblivious-shuffled")
+    _require_all(plan, "the shuffler chooses noise of all parameters")
     share = _share(terms, participant, plan)
     noise = PairedNoise(share.steps, pairs_for(terms.active, count, share.steps), NoiseSource())
     return at_random(share.step, lambda count, _: noise.draw(count)), noise
@@ -81,6 +82,8 @@ def drawn_noise(noise: NDArray[np.int64], plan: RingPlan) -> Adjust:
     Raises:
         HanseError: INVALID_INPUT, while adding, for another number of parameters.
     """
+
+    _require_all(plan, "the noise was drawn for all parameters")
 
     def take(count: int, first: int) -> NDArray[np.int64]:
         own: NDArray[np.int64] = noise[first : first + count]
@@ -103,6 +106,7 @@ def correlated_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, key:
     """
     if plan.rotation is not None:
         raise invalid("ring.rotation", "a rotation", "none: in other axes a round's noise takes nothing off")
+    _require_all(plan, "a round's noise takes off what others added to the same parameters")
     share = _share(terms, participant, plan)
     noise = CorrelatedShare.of(terms, share.steps, key)
     return at_random(share.step, noise.steps, uniforms(noise.coins()))
@@ -136,6 +140,11 @@ def check_rotation(privacy: Privacy, plan: RingPlan) -> None:
     """
     if plan.rotation is not None and privacy.mechanism not in GAUSSIAN:
         raise invalid("ring.rotation", "a rotation", f"none, with the mechanism {privacy.mechanism}")
+
+
+def _require_all(plan: RingPlan, why: str) -> None:
+    if plan.chosen is not None:
+        raise invalid("ring.chosen", f"a part of {plan.chosen.fraction:g} of the parameters", f"none: {why}")
 
 
 def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:

@@ -22,6 +22,7 @@ from hanse_fabric.tensors.digest import Digester
 from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
+from hanse_privacy.ring.choice import Choice, chosen_pieces, sent_layout
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
 from hanse_privacy.ring.rotation import RotatedParameters, Rotation
@@ -46,9 +47,11 @@ class MaskedFile:
 
 
 def ring_layout(layout: Layout, plan: RingPlan) -> Layout:
-    """The layout of masked updates of a model: its names and shapes, as ring elements."""
+    """The layout of masked updates of a model: its names and shapes, as ring elements; of chosen parameters those that
+    are sent."""
+    sent = layout if plan.chosen is None else sent_layout(layout, Choice(plan.chosen))
     return Layout.of(
-        Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in layout
+        Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in sent
     )  # fmt: skip
 
 
@@ -96,8 +99,8 @@ def write_masked(
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
-            are not finite, or beyond a bound where the plan refuses them, naming the entry; with noise, for a parameter
-            of another ring than the default; NO_SPACE.
+            are not finite, or beyond a bound where the plan refuses them, naming the entry; with noise, or chosen
+            parameters, for one of another ring than the default; NO_SPACE.
     """
     check_plan(plan)
     if weight < 0 or (weight > plan.largest_weight and not heavy):
@@ -106,24 +109,21 @@ def write_masked(
             hint="the job's secure_aggregation.largest_weight must cover every site's examples",
         )  # fmt: skip
     layout, arrays = read_tensors(source)
-    if adjust is not None:
+    if adjust is not None or plan.chosen is not None:
         for entry in layout:
-            check_noise_ring(entry, plan)
-    masked = ring_layout(layout, plan)
-    writer = _Writer(
-        plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap,
-        _rotated(layout, arrays, plan),
-    )  # fmt: skip
+            check_common_ring(entry, plan)
+    masked, sent = ring_layout(layout, plan), _Sent.of(layout, arrays, plan)
+    writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None, wrap)
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
-    plain = {entry.name: entry for entry in layout}
     digester, position = Digester(), 0
     with whole_file(target, over=over) as file:
         file.write(masked.header)
         digester.update(masked.header)
         for entry in masked:
-            bits = ring_of(plan, plain[entry.name]).bits
-            for elements in writer.blocks(plain[entry.name], arrays):
+            plain = sent.entries[entry.name]
+            bits = ring_of(plan, plain).bits
+            for elements in writer.blocks(plain, sent.blocks(plain)):
                 if mask is not None:
                     mask(elements, position, bits)
                 data = wire_bytes(elements, bits, writer.wire)
@@ -140,33 +140,52 @@ def clipped_parameters(source: Path, plan: RingPlan) -> Iterator[NDArray[np.floa
         HanseError: as `write_masked`, of what they hold.
     """
     layout, arrays = read_tensors(source)
-    rotated = _rotated(layout, arrays, plan)
-    plain = {entry.name: entry for entry in layout}
+    sent = _Sent.of(layout, arrays, plan)
     for entry in ring_layout(layout, plan):
-        if plain[entry.name].rule is Rule.PARAMETER:
-            for block in _blocks(plain[entry.name], arrays, rotated):
+        if sent.entries[entry.name].rule is Rule.PARAMETER:
+            for block in sent.blocks(sent.entries[entry.name]):
                 yield _clipped(block, plan.default)
 
 
-def _rotated(layout: Layout, arrays: Mapping[str, NDArray[Any]], plan: RingPlan) -> RotatedParameters | None:
-    if plan.rotation is None:
-        return None
-    return RotatedParameters(layout, arrays, Rotation(bytes.fromhex(plan.rotation)))
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The numbers of an update that are sent, before they become ring elements.
 
+    Attributes:
+        layout, arrays: of the update.
+        entries: that are sent, by name.
+    """
 
-def _blocks(
-    entry: Entry, arrays: Mapping[str, NDArray[Any]], rotated: RotatedParameters | None
-) -> Iterator[NDArray[Any]]:
-    """An entry's values, a block at a time, of parameters rotated where they are."""
-    values = arrays[entry.name].reshape(-1)
-    means = arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
-    for start in range(0, values.size, BLOCK):
-        block = values[start : start + BLOCK]
-        if rotated is not None and entry.rule is Rule.PARAMETER:
-            block = rotated.values(entry, start, start + block.size)
-        if means is not None:
-            block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
-        yield block
+    layout: Layout
+    arrays: Mapping[str, NDArray[Any]]
+    entries: Mapping[str, Entry]
+    rotation: Rotation | None
+    rotated: RotatedParameters | None
+    choice: Choice | None
+
+    @classmethod
+    def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], plan: RingPlan) -> _Sent:
+        choice = None if plan.chosen is None else Choice(plan.chosen)
+        rotation = None if plan.rotation is None else Rotation(bytes.fromhex(plan.rotation))
+        entries = {entry.name: entry for entry in (layout if choice is None else sent_layout(layout, choice))}
+        rotated = None if rotation is None else RotatedParameters(layout, arrays, rotation)
+        return cls(layout, arrays, entries, rotation, rotated, choice)
+
+    def blocks(self, entry: Entry) -> Iterator[NDArray[Any]]:
+        """A sent entry's values, a block at a time, of parameters rotated and chosen where they are."""
+        if self.choice is not None and entry.rule is Rule.PARAMETER:
+            for piece in chosen_pieces(self.layout, self.arrays, entry.dtype, self.choice, self.rotation):
+                yield from (piece[start : start + BLOCK] for start in range(0, piece.size, BLOCK))
+            return
+        values = self.arrays[entry.name].reshape(-1)
+        means = self.arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
+        for start in range(0, values.size, BLOCK):
+            block = values[start : start + BLOCK]
+            if self.rotated is not None and entry.rule is Rule.PARAMETER:
+                block = self.rotated.values(entry, start, start + block.size)
+            if means is not None:
+                block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
+            yield block
 
 
 def _clipped(block: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
@@ -174,14 +193,19 @@ def _clipped(block: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
     return within
 
 
-def check_noise_ring(entry: Entry, plan: RingPlan) -> None:
+def check_common_ring(entry: Entry, plan: RingPlan) -> None:
     """Noise is drawn in steps of the default ring's grid: on a finer one it would be as much smaller than was charged.
+    And parameters are chosen together, so they have one ring.
 
     Raises:
         HanseError: INVALID_INPUT for a parameter of another ring.
     """
     if entry.rule is Rule.PARAMETER and ring_of(plan, entry) != plan.default:
-        raise invalid(f"ring.entries[{entry.name}]", "a ring of its own", "none, where noise is added to parameters")
+        raise invalid(
+            f"ring.entries[{entry.name}]",
+            "a ring of its own",
+            "none, where noise is added to parameters, or some are chosen",
+        )
 
 
 @dataclass(slots=True)
@@ -191,16 +215,15 @@ class _Writer:
     adjust: Adjust | None
     rounding: Uniforms | None
     wrap: bool = False
-    rotated: RotatedParameters | None = None
     clipped: int = 0
     parameters: int = 0
     room: NDArray[np.float64] = field(default_factory=lambda: np.empty(BLOCK))
     wire: NDArray[np.uint8] = field(default_factory=lambda: np.empty(BLOCK * 8, np.uint8))
 
-    def blocks(self, entry: Entry, arrays: Mapping[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    def blocks(self, entry: Entry, values: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         ring = ring_of(self.plan, entry)
         factor = self.factor if weighted(entry) else 1.0
-        for block in _blocks(entry, arrays, self.rotated):
+        for block in values:
             yield self._encoded(entry, block, ring, factor)
 
     def _encoded(self, entry: Entry, block: NDArray[Any], ring: Ring, factor: float) -> NDArray[Any]:

@@ -112,13 +112,21 @@ class RotatedParameters:
     def _turn_to(self, first: int, last: int, segment: Segment) -> None:
         if first == self._first:
             return
-        found = []
-        for entry in self._layout:
-            at, size = self._layout.offsets[entry.name], entry.numpy.itemsize
-            if segment.start <= at < segment.stop and at < last and first < at + entry.nbytes:
-                flat = self._arrays[entry.name].reshape(-1)
-                found.append(flat[(max(first, at) - at) // size : (min(last, at + entry.nbytes) - at) // size])
-        self._first, self._piece = first, self._rotation.rotate(np.concatenate(found), first)
+        piece = piece_of(self._layout, self._arrays, segment, first, last)
+        self._first, self._piece = first, self._rotation.rotate(piece, first)
+
+
+def piece_of(
+    layout: Layout, arrays: Mapping[str, NDArray[Any]], segment: Segment, first: int, last: int
+) -> NDArray[Any]:
+    """The numbers of a segment's entries in bytes [first, last) of the model's file."""
+    found = []
+    for entry in layout:
+        at, size = layout.offsets[entry.name], entry.numpy.itemsize
+        if segment.start <= at < segment.stop and at < last and first < at + entry.nbytes:
+            flat = arrays[entry.name].reshape(-1)
+            found.append(flat[(max(first, at) - at) // size : (min(last, at + entry.nbytes) - at) // size])
+    return np.concatenate(found)
 
 
 def _hadamard(x: Floats) -> None:

@@ -44,6 +44,8 @@ _RINGS = (
     "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "rotate", "out_of_range", "threshold",
 )  # fmt: skip
 """What of the section a study decides by itself."""
+_SHARED_PLACES = "random_k"
+"""The codec by which all sites send values at the same places."""
 _APART, _SUMMING = "scaffold", "fedtan"
 _TELLING = frozenset({_APART, _SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
@@ -102,9 +104,30 @@ def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
 
 
 def coded(job: Job, _sums: SecureAggregation) -> str | None:
-    if job.codec is None:
+    others = [name for name in _coded_by(job) if name != _SHARED_PLACES]
+    return f"codec.up: {', '.join(others)}" if others else None
+
+
+def coded_model_of_sum(job: Job, _sums: SecureAggregation) -> str | None:
+    down = () if job.codec is None else job.codec.down
+    return f"codec.down: {', '.join(str(each.get('name')) for each in down)}" if down else None
+
+
+def remembered_choice(job: Job, _sums: SecureAggregation) -> str | None:
+    return "codec.error_feedback: true" if job.codec is not None and job.codec.error_feedback else None
+
+
+def chosen_noise(job: Job, _sums: SecureAggregation) -> str | None:
+    privacy = job.privacy
+    if _SHARED_PLACES not in _coded_by(job) or privacy is None or privacy.placement != "distributed":
         return None
-    return f"codec: {', '.join(str(each.get('name')) for each in (*job.codec.up, *job.codec.down))}"
+    if privacy.mechanism == "dp_ftrl":
+        return f"codec.up: {_SHARED_PLACES} with privacy.mechanism dp_ftrl"
+    return f"codec.up: {_SHARED_PLACES} with privacy.noise {privacy.noise}" if privacy.noise in OBLIVIOUS else None
+
+
+def _coded_by(job: Job) -> list[str]:
+    return [] if job.codec is None else [str(each.get("name")) for each in job.codec.up]
 
 
 def coded_model(job: Job, _privacy: Privacy) -> str | None:

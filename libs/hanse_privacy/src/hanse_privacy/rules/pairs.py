@@ -22,6 +22,18 @@ LEGAL: tuple[Pair, ...] = (
         "secure_aggregation.rounding stochastic",
         "sums of few steps have no bias, and are those of the quantized values, exactly",
     ),
+    Pair(
+        "secure_aggregation",
+        "codec.up random_k",
+        "the places follow from the job's seed and the round, the same for all sites: a masked update is as small as "
+        "what is summed",
+    ),
+    Pair(
+        "secure_aggregation with codec.up random_k",
+        "privacy.placement distributed, independent noise",
+        "a part of a clipped update is within the clip, and each place that is summed has its noise; that places are "
+        "chosen at random is known to all, so no amplification is claimed",
+    ),
     Pair("secure_aggregation", "batch norm", "averaged and pooled buffers are sums too"),
     Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
     Pair(

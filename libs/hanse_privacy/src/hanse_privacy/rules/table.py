@@ -107,10 +107,35 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "secure_aggregation",
-        "codec",
-        "a masked sum adds ring elements, which look random and cannot be left out one by one",
-        "leave codec out, or set secure_aggregation.bits: 32, 16 or 8",
+        "codec.up other than random_k",
+        "a masked sum adds ring elements, which look random: they cannot be packed, products of two factors (low_rank) "
+        "cannot be summed, and places that each site chooses by its own values would tell of its data, and differ",
+        "set codec.up: [{name: random_k, fraction: 0.1}], whose places are the same for all, or "
+        "secure_aggregation.bits: 32, 16 or 8",
         masked(at.coded),
+    ),
+    Rule(
+        "secure_aggregation",
+        "codec.down",
+        "a site remembers what it was asked by the model's digest: one model in two encodings would be two questions",
+        "leave codec.down out",
+        masked(at.coded_model_of_sum),
+    ),
+    Rule(
+        "secure_aggregation",
+        "codec.error_feedback",
+        "a site adds what it left out once: a hub that first lets the others add theirs, without this site, finds this "
+        "site's alone in the next sum",
+        "leave codec.error_feedback out; a larger fraction, or a server optimizer with a larger lr, makes up for it",
+        masked(at.remembered_choice),
+    ),
+    Rule(
+        "secure_aggregation with codec.up random_k",
+        "privacy.placement distributed with mechanism dp_ftrl, or noise oblivious, oblivious-shuffled",
+        "a round's correlated noise takes back what earlier rounds added at the same places, and what sites draw for "
+        "each other is made for all parameters",
+        "leave codec.up out, or use mechanism discrete_gaussian, or noise: distributed-gamma",
+        masked(at.chosen_noise),
     ),
     Rule(
         "privacy, any",

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Compensators, Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum, TaskKind
+from hanse_fabric.messages.masking import Chosen
 from hanse_learning.binding import work_digest
+from hanse_learning.codecs.config import summed_fraction
 from hanse_learning.pooled.layout import counts_of_job
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import finest_fraction, noise_tail
@@ -154,12 +156,21 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
 
 
 def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask: Ask) -> RingPlan:
-    """`plan_of` the run's job, as its sites know it, with the rotation of the round: the same for each of its sums."""
+    """`plan_of` the run's job, as its sites know it, with the rotation and the choice of the round: the same for each
+    of its sums."""
     plan = plan_of(run.job, settings, participants, ask.kind, packed=not run.of_first_release)
-    if not settings.rotate or ask.kind is not TaskKind.TRAIN:
+    if ask.kind is not TaskKind.TRAIN:
         return plan
-    seed = hashlib.sha256(f"hanse rotation {run.job.seed} {ask.round}".encode()).hexdigest()
-    return plan.model_copy(update={"rotation": seed})
+    if settings.rotate:
+        plan = plan.model_copy(update={"rotation": _seed("rotation", run.job, ask)})
+    fraction = summed_fraction(run.job)
+    if fraction < 1:
+        plan = plan.model_copy(update={"chosen": Chosen(fraction=fraction, seed=_seed("choice", run.job, ask))})
+    return plan
+
+
+def _seed(what: str, job: Job, ask: Ask) -> str:
+    return hashlib.sha256(f"hanse {what} {job.seed} {ask.round}".encode()).hexdigest()
 
 
 def plan_of(

@@ -27,8 +27,11 @@ def check_plan(task: Task, masking: Masking) -> None:
         check_ring(masking.ring)
     except HanseError as error:
         raise refused(error.message) from None
-    if masking.ring.rotation is not None and task.kind is not TaskKind.TRAIN:
-        raise refused(f"the ring rotates updates, and a task of kind {task.kind} has none")
+    if task.kind is not TaskKind.TRAIN:
+        if masking.ring.rotation is not None:
+            raise refused(f"the ring rotates updates, and a task of kind {task.kind} has none")
+        if masking.ring.chosen is not None:
+            raise refused(f"the ring chooses parameters of updates, and a task of kind {task.kind} has none")
     if task.kind is TaskKind.PREPARE:
         _check_uncut(task, masking.ring)
 
