@@ -187,6 +187,7 @@ CODED: dict[str, dict[str, Any]] = {
     "half precision": _coded({"name": "float16"}),
     "few values with feedback": _coded({"name": "top_k", "fraction": 0.05}, {"name": "float16"}, {"name": "zstd"},
                                        feedback=True),
+    "products with feedback": _coded({"name": "low_rank", "rank": 2}, {"name": "float16"}, feedback=True),
     "both ways": job() | {"codec": {"down": [{"name": "bfloat16"}], "up": [{"name": "integers", "bits": 8}]}},
     "both ways in the store": VARIANTS["scaffold in the store"] | {
         "codec": {"down": [{"name": "float16"}, {"name": "zstd"}], "up": [{"name": "top_k", "fraction": 0.1}]},
@@ -228,7 +229,7 @@ STATEFUL = [
     "algorithm ditto", "algorithm fedltn", "algorithm lotteryfl", "tickets with a jump-start", "algorithm fedrep",
     "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer look_ahead",
     "kernel norm", "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
-    "few values with feedback", "scaffold of few values in the store", *OTHERWISE,
+    "few values with feedback", "products with feedback", "scaffold of few values in the store", *OTHERWISE,
 ]  # fmt: skip
 """Jobs in which more than the model is carried from round to round, at the sites or at the hub; the model from site to
 site; or much is drawn anew in each step."""
@@ -287,14 +288,14 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a model with holes": (
         job() | {"codec": {"down": [{"name": "top_k", "fraction": 0.5}]}},
-        "codec.down: top_k leaves values out, which would be zero in the model",
+        "codec.down: top_k leaves out what the model would then lack",
     ),
     "no codec at all": (job() | {"codec": {"up": []}}, "give up, down, or both"),
     "an unknown codec": (_coded({"name": "gzip"}), r"codec.up\[0\]: name: 'gzip' is no codec"),
     "all of nothing": (_coded({"name": "top_k", "fraction": 1.0}), r"codec.up\[0\]: fraction: .* less than 1"),
     "codecs in another order": (
         _coded({"name": "zstd"}, {"name": "float16"}),
-        "sparsify, quantize, pack, in this order",
+        "sparsify, factor, quantize, pack, in this order",
     ),
     "signs of all values": (
         _coded({"name": "ternary"}),

@@ -18,7 +18,7 @@ from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
 from hanse_lab.privacy import Spent, noise_source
 from hanse_lab.tally import Tally
-from hanse_learning.codecs.at_site import LEFT_OUT, read_model, site_codec
+from hanse_learning.codecs.at_site import read_model, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
 from hanse_learning.site.algorithms import adapt
 from hanse_learning.site.entries import Entries, arrays_of, entries_of, freeze, load, update_of
@@ -77,7 +77,7 @@ class LabSite:
         self._module = build(setting.model, setting.problem, seed=derive_seed(setting.seed, 1, name, "train"))
         self._local = arrays_of(self._module)
         self._kept: dict[str, dict[str, np.ndarray]] = {}
-        self._left_out: Arrays = {}
+        self._of_codecs: dict[str, dict[str, np.ndarray]] = {}
 
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
         """See `MemorySite.work`.
@@ -147,8 +147,7 @@ class LabSite:
         codec = site_codec(task.config)
         if codec is None:
             return encode_tensors(layout, update), _size(update)
-        data, left = codec.encoded(layout, update, {LEFT_OUT: self._left_out}, seed=task.seed)
-        self._left_out = left.get(LEFT_OUT, {})
+        data, self._of_codecs = codec.encoded(layout, update, self._of_codecs, seed=task.seed)
         return data, len(data)
 
     def evaluate(self, number: int, model: Arrays, test: Examples) -> dict[str, float]:

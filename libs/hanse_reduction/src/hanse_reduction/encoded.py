@@ -23,6 +23,7 @@ from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.chain import Chain
+from hanse_learning.codecs.factors import Columns, check_size, read_columns
 from hanse_learning.codecs.frames import ROW, Frame, Head, frames_of, head_length, read_head
 from hanse_learning.codecs.reading import check_head, decode_frame
 from hanse_reduction.sources import Input
@@ -38,6 +39,7 @@ class EncodedInput:
     Attributes:
         table: length and digest of each frame.
         starts: the first byte of each frame in the encoded file, and the end of the last.
+        columns: of its products.
     """
 
     data: Input
@@ -46,6 +48,7 @@ class EncodedInput:
     seed: int
     table: NDArray[np.void]
     starts: NDArray[np.int64]
+    columns: Columns
 
     @property
     def ref(self) -> ObjectRef:
@@ -92,15 +95,19 @@ def open_encoded(data: Input, layout: Layout, chain: Chain) -> EncodedInput:
     check_head(head, layout, chain.sections)
     if head.header:
         raise _bad("it has a layout in it, as models have")
+    check_size(layout, head.columns, chain)
     start, frames = len(head.encode()), len(frames_of(layout))
-    stop = start + frames * ROW.itemsize
+    middle = start + frames * ROW.itemsize
+    stop = middle + head.columns
     if stop > data.ref.size:
         raise _bad(f"it ends at byte {data.ref.size}, within its table of frames")
-    table = np.frombuffer(_verified(data, stop)[start:], ROW)
+    told = _verified(data, stop)
+    table = np.frombuffer(told[start:middle], ROW)
+    columns = read_columns(layout, told[middle:], chain)
     starts = stop + np.concatenate([[0], np.cumsum(table["length"], dtype=np.int64)])
     if int(starts[-1]) != data.ref.size:
         raise _bad(f"it has {data.ref.size} bytes, its table describes {int(starts[-1])}")
-    return EncodedInput(data, layout, chain, head.seed, table, starts)
+    return EncodedInput(data, layout, chain, head.seed, table, starts, columns)
 
 
 def _head(data: Input) -> Head:
@@ -179,7 +186,7 @@ class EncodedReader(ObjectReader):
         if hashlib.sha256(packed).digest() != encoded.table["digest"][index].tobytes():
             raise self._tampered(f"frame {index}")
         self._frame = encoded.frames[index]
-        self._decoded = decode_frame(self._frame, bytes(packed), encoded.chain, encoded.seed)
+        self._decoded = decode_frame(self._frame, bytes(packed), encoded.chain, encoded.seed, encoded.columns)
         self._next += 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.chain import Chain, build_chain
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.stages import Values
-from hanse_learning.codecs.writing import Arrays, encode
+from hanse_learning.codecs.writing import Arrays, encode_from
 
 LEFT_OUT = "left_out"
 """The group of what a site keeps for its next round (Karimireddy et al. 2019): what the codecs have left out."""
+
+COLUMNS = "columns"
+"""The group of the columns of the products that its codecs made, from which the next ones are begun."""
+OF_CODECS = (LEFT_OUT, COLUMNS)
 
 LOST = "what the codecs had left out of this site's former updates is lost: it begins anew"
 
@@ -48,19 +52,25 @@ class SiteCodec:
             What is to be kept for the next round, by group.
         """
         with whole_file(path) as file:
-            left = encode(file, layout, update, self.chain, seed=seed, residual=self._residual(kept))
-        return {LEFT_OUT: left} if left else {}
+            return self._encode(file, layout, update, kept, seed)
 
     def encoded(
         self, layout: Layout, update: Arrays, kept: Mapping[str, Arrays], *, seed: int
     ) -> tuple[bytes, dict[str, dict[str, Values]]]:
         """The same in memory: the bytes, and what is to be kept."""
         made = BytesIO()
-        left = encode(made, layout, update, self.chain, seed=seed, residual=self._residual(kept))
-        return made.getvalue(), {LEFT_OUT: left} if left else {}
+        left = self._encode(made, layout, update, kept, seed)
+        return made.getvalue(), left
 
-    def _residual(self, kept: Mapping[str, Arrays]) -> Arrays | None:
-        return kept.get(LEFT_OUT, {}) if self.error_feedback else None
+    def _encode(
+        self, file: BinaryIO, layout: Layout, update: Arrays, kept: Mapping[str, Arrays], seed: int
+    ) -> dict[str, dict[str, Values]]:
+        left = encode_from(
+            file, layout, update, self.chain, seed=seed, columns=kept.get(COLUMNS),
+            residual=kept.get(LEFT_OUT, {}) if self.error_feedback else None,
+        )  # fmt: skip
+        groups: dict[str, dict[str, Values]] = {LEFT_OUT: left.left_out, COLUMNS: dict(left.columns)}
+        return {name: group for name, group in groups.items() if group}
 
 
 def read_model(source: Path | bytes, config: Mapping[str, Any]) -> tuple[Layout, dict[str, np.ndarray[Any, Any]]]:

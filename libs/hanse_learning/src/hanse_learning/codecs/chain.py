@@ -2,7 +2,8 @@
 
 A portion begins with a byte that says how its values' places are told: all are there (WHOLE), by a bit each (BITMAP),
 by 16-bit numbers (PLACES, where at most one in sixteen is sent), by the seed (SEEDED), or none is (NONE). Of BITMAP no
-count is needed; PLACES and SEEDED have it. RAW is a portion of a buffer, as it is.
+count is needed; PLACES and SEEDED have it. PRODUCT has rows of a factor in place of values. RAW is a portion of a
+buffer, as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.config import CodecConfig, check_chain, sections_of
 from hanse_learning.codecs.packers import Plain
 from hanse_learning.codecs.quantizers import Exact
-from hanse_learning.codecs.stages import Draw, Mask, Packer, Quantizer, Sparsifier, Values
+from hanse_learning.codecs.stages import Draw, Factorizer, Mask, Packer, Quantizer, Sparsifier, Values
 
 
 class Places(IntEnum):
@@ -30,6 +31,20 @@ class Places(IntEnum):
     PLACES = 3
     SEEDED = 4
     NONE = 5
+    PRODUCT = 6
+
+
+class Rows(Protocol):
+    """What a portion of a product is made of (`hanse_learning.codecs.factors.RowsOf`)."""
+
+    @property
+    def count(self) -> int:
+        """Numbers that are sent."""
+        ...
+
+    def product(self, rows: Values, dtype: np.dtype[Any]) -> Values:
+        """The portion's values, of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +54,12 @@ class Chain:
     Attributes:
         sections: as the job names them.
         sparsifier: None: all values are sent.
+        factorizer: None: matrices are sent as their values.
     """
 
     sections: tuple[dict[str, Any], ...]
     sparsifier: Sparsifier | None
+    factorizer: Factorizer | None
     quantizer: Quantizer
     packer: Packer
 
@@ -64,11 +81,18 @@ class Chain:
             return bytes([Places.PLACES]) + count.to_bytes(4, "little") + places.astype("<u2").tobytes() + sent
         return bytes([Places.BITMAP]) + np.packbits(kept).tobytes() + sent
 
-    def read(self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int) -> Values:
+    def write_rows(self, rows: Values, draw: Draw) -> bytes:
+        """A portion of a product: the rows (n,) of P that it takes."""
+        return bytes([Places.PRODUCT]) + self.quantizer.write(rows, draw)
+
+    def read(
+        self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int, rows: Rows | None = None
+    ) -> Values:
         """A portion of a parameter, (size,) of `dtype`, with zeros where nothing was sent.
 
         Args:
             seeded: where the chain's sparsifier goes by the seed: what it chooses.
+            rows: of an entry that may be a product.
 
         Raises:
             HanseError: INVALID_INPUT for bytes that `write` does not make.
@@ -76,6 +100,8 @@ class Chain:
         told = data.number("u1")
         if told == Places.WHOLE:
             return self.quantizer.read(data, size, dtype)
+        if told == Places.PRODUCT and rows is not None:
+            return rows.product(self.quantizer.read(data, rows.count, dtype), dtype)
         values = np.zeros(size, dtype)
         if told == Places.NONE:
             return values
@@ -85,7 +111,7 @@ class Chain:
             values[kept] = self.quantizer.read(data, int(np.count_nonzero(kept)), dtype)
             return values
         if told not in (Places.PLACES, Places.SEEDED):
-            raise data.bad(f"begins a portion with {told}, 1 to 5 was expected")
+            raise data.bad(f"begins a portion with {told}, 1 to 6 was expected")
         count = data.number("<u4")
         if told == Places.PLACES:
             places = data.array("<u2", count).astype(np.intp)
@@ -111,6 +137,7 @@ def build_chain(chain: Sequence[Mapping[str, Any]]) -> Chain:
     return Chain(
         sections_of(checked),
         cast("Sparsifier | None", built.get("sparsify")),
+        cast("Factorizer | None", built.get("factor")),
         cast(Quantizer, built.get("quantize", Exact())),
         cast(Packer, built.get("pack", Plain())),
     )

@@ -17,12 +17,13 @@ from hanse_schemas.job import Job
 if TYPE_CHECKING:
     from hanse_learning.codecs.stages import Stage
 
-Role = Literal["sparsify", "quantize", "pack"]
-ORDER: tuple[Role, ...] = ("sparsify", "quantize", "pack")
+Role = Literal["sparsify", "factor", "quantize", "pack"]
+ORDER: tuple[Role, ...] = ("sparsify", "factor", "quantize", "pack")
 """In which codecs of a chain stand; of each role one at most."""
 
 METHODS: Mapping[Role, tuple[str, ...]] = {
     "sparsify": ("choose", "seeded"),
+    "factor": ("width", "factors"),
     "quantize": ("write", "read"),
     "pack": ("pack", "unpack"),
 }
@@ -57,8 +58,8 @@ class CodecConfig(Frozen):
         return None
 
     def build(self) -> Stage:
-        """The codec itself: a `Sparsifier`, `Quantizer` or `Packer` of `hanse_learning.codecs.stages`; these settings,
-        where they have its methods."""
+        """The codec itself: what `hanse_learning.codecs.stages` has for its role; these settings, where they have its
+        methods."""
         missing = [name for name in METHODS[self.role] if not hasattr(self, name)]
         if missing:
             raise HanseError(
@@ -156,6 +157,21 @@ class NonzeroConfig(_BuiltIn):
     role: ClassVar[Role] = "sparsify"
     whole: ClassVar = True
     made: ClassVar = "sparsifiers:Nonzero"
+
+
+class LowRankConfig(_BuiltIn):
+    """Matrices as products of two narrow ones, which are better from round to round (Vogels et al. 2019, PowerSGD).
+
+    Attributes:
+        rank: columns of each factor. Entries for which that saves nothing, and those of one dimension, are sent as they
+            are.
+    """
+
+    name: Literal["low_rank"] = "low_rank"
+    rank: int = Field(default=4, ge=1, le=256)
+    role: ClassVar[Role] = "factor"
+    examples: ClassVar = ({"rank": 1}, {"rank": 4})
+    made: ClassVar = "factors:LowRank"
 
 
 class Float16Config(_BuiltIn):
@@ -263,6 +279,9 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
     if roles != sorted(set(roles), key=ORDER.index):
         raise invalid(field, [config.name for config in found],
                       f"one codec at most of each of {', '.join(ORDER)}, in this order", hint=HINT)  # fmt: skip
+    if {"sparsify", "factor"} <= set(roles):
+        names = [config.name for config in found if config.role in ("sparsify", "factor")]
+        raise invalid(field, names, "one of them: a product has no single values to leave out", hint=HINT)
     for config in found:
         if config.after is not None and config.after not in roles:
             raise HanseError(
@@ -295,9 +314,9 @@ def check_job_codec(job: Job) -> None:
     if codec is None:
         return
     checked = check_chain(codec.up)
-    if sparse := [each.name for each in check_chain(codec.down, "codec.down") if each.role == "sparsify"]:
+    if sparse := [each.name for each in check_chain(codec.down, "codec.down") if each.role in ("sparsify", "factor")]:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"codec.down: {sparse[0]} leaves values out, which would be zero in the model",
+            ErrorCode.INVALID_INPUT, f"codec.down: {sparse[0]} leaves out what the model would then lack",
             hint="models go down whole: take a codec that makes values shorter, such as float16",
         )  # fmt: skip
     if codec.error_feedback and all(config.whole or config.role == "pack" for config in checked):

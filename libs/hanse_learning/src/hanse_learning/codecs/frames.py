@@ -1,11 +1,12 @@
 """The form of an encoded update: a head, a table of frames, and the frames.
 
-    "HANSENC1" | u32 length of the head | head, JSON | for each frame: u32 length, SHA-256 | layout | the frames
+    "HANSENC1" | u32 length of the head | head, JSON | for each frame: u32 length, SHA-256 | layout | columns | frames
 
 The head names the chain, the layout of the update (its digest, and the bytes that it has decoded), the number of frames
 and the seed. Which frames there are, and what is in each, follows from the layout: of every run of adjacent entries of
 one dtype and rule, at most FRAME_ELEMENTS elements each. Who has the head and the table, verified, can verify and
-decode any frame alone. The layout is there, as the header of the decoded file, where the receiver does not know it: in
+decode any frame alone. The columns are of products (`hanse_learning.codecs.factors`), where the chain makes some. The
+layout is there, as the header of the decoded file, where the receiver does not know it: in
 models that go down, not in updates that go up.
 """
 
@@ -114,6 +115,7 @@ class Head:
         frames: how many there are.
         seed: of what is random in the codecs.
         header: bytes of the decoded file's header that stand before the frames; 0: the receiver knows the layout.
+        columns: bytes of the columns of products, packed.
     """
 
     chain: tuple[Mapping[str, Any], ...]
@@ -122,18 +124,23 @@ class Head:
     frames: int
     seed: int
     header: int = 0
+    columns: int = 0
 
     def encode(self) -> bytes:
         body = {"format": 1, "chain": self.chain, "layout": self.layout, "size": self.size, "frames": self.frames,
                 "seed": self.seed, "header": self.header}  # fmt: skip
+        if self.columns:  # of which no release before 0.2.0 knows
+            body["columns"] = self.columns
         text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         return MAGIC + len(text).to_bytes(4, "little") + text
 
 
-def head_of(layout: Layout, chain: tuple[Mapping[str, Any], ...], seed: int, *, with_layout: bool = False) -> Head:
+def head_of(
+    layout: Layout, chain: tuple[Mapping[str, Any], ...], seed: int, *, with_layout: bool = False, columns: int = 0
+) -> Head:  # fmt: skip
     """The head of an update in a layout, or of a model `with_layout`."""
     digest, header = hashlib.sha256(layout.header).hexdigest(), layout.data_start if with_layout else 0
-    return Head(chain, digest, layout.size, len(frames_of(layout)), seed, header)
+    return Head(chain, digest, layout.size, len(frames_of(layout)), seed, header, columns)
 
 
 def head_length(first: bytes) -> int:
@@ -164,15 +171,20 @@ def read_head(data: bytes) -> Head:
     """
     body = parse_json(data[12:], "encoded update", SMALL)
     try:
-        head = Head(tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"], body["header"])
+        head = Head(
+            tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"], body["header"],
+            body.get("columns", 0),
+        )  # fmt: skip
         known = head.encode() == data
     except (KeyError, TypeError, ValueError):
         known = False
-    numbers = (head.size, head.frames, head.seed, head.header) if known else ()
+    numbers = (head.size, head.frames, head.seed, head.header, head.columns) if known else ()
     if not known or not all(isinstance(each, dict) for each in head.chain):
         raise _bad("its head is not written as Hanse writes it")
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
-        raise _bad(f"size, frames, seed and header are {numbers}, whole numbers from 0 to 2^63 - 1 were expected")
+        raise _bad(
+            f"size, frames, seed, header and columns are {numbers}, whole numbers from 0 to 2^63 - 1 were expected"
+        )
     return head
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,19 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.layout import Layout, parse_header
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Places
+from hanse_learning.codecs.factors import Columns, RowsOf, check_size, read_columns
 from hanse_learning.codecs.frames import ROW, Frame, Head, Portion, draw_of, frames_of, head_length, head_of, read_head
 
 
-def decode_frame(frame: Frame, packed: bytes, chain: Chain, seed: int) -> NDArray[np.uint8]:
+def decode_frame(
+    frame: Frame, packed: bytes, chain: Chain, seed: int, columns: Columns = MappingProxyType({})
+) -> NDArray[np.uint8]:
     """The bytes of the decoded file that a frame stands for.
 
     Args:
         packed: verified.
         seed: the head's.
+        columns: of the update's products.
 
     Raises:
         HanseError: INVALID_INPUT for what `write_encoded` does not make.
@@ -30,13 +35,15 @@ def decode_frame(frame: Frame, packed: bytes, chain: Chain, seed: int) -> NDArra
     at = 0
     for portion in frame.portions:
         size = portion.size * frame.dtype.itemsize
-        made[at : at + size] = _portion(frame, portion, data, chain, seed).view(np.uint8)
+        made[at : at + size] = _portion(frame, portion, data, chain, seed, columns).view(np.uint8)
         at += size
     data.end()
     return made
 
 
-def _portion(frame: Frame, portion: Portion, data: BytesIn, chain: Chain, seed: int) -> np.ndarray[Any, Any]:
+def _portion(
+    frame: Frame, portion: Portion, data: BytesIn, chain: Chain, seed: int, columns: Columns
+) -> np.ndarray[Any, Any]:
     if not frame.parameter:
         if (told := data.number("u1")) != Places.RAW:
             raise data.bad(f"begins a portion of a buffer with {told}, 0 was expected")
@@ -45,7 +52,9 @@ def _portion(frame: Frame, portion: Portion, data: BytesIn, chain: Chain, seed: 
     if sparsifier is not None and sparsifier.seeded:
         nothing = np.zeros(portion.size, frame.dtype)
         seeded = sparsifier.choose(nothing, portion.entry.name, draw_of(seed, portion.index, 1))
-    return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, portion.size))
+    found = columns.get(portion.entry.name)
+    rows = None if found is None else RowsOf(found, portion.first, portion.last)
+    return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, portion.size, rows))
 
 
 def decode(data: NDArray[np.uint8], chain: Chain, *, most: int) -> tuple[Layout, dict[str, np.ndarray[Any, Any]]]:
@@ -70,9 +79,12 @@ def decode(data: NDArray[np.uint8], chain: Chain, *, most: int) -> tuple[Layout,
     table = np.frombuffer(data[at:end], ROW)
     made = np.empty(layout.data_bytes, np.uint8)
     at, start = end + head.header, layout.data_start
+    check_size(layout, head.columns, chain)
+    columns = read_columns(layout, bytes(data[at : at + head.columns]), chain)
+    at += head.columns
     for frame, length in zip(frames_of(layout), table["length"].tolist(), strict=True):
         made[frame.start - start : frame.stop - start] = decode_frame(
-            frame, bytes(data[at : at + length]), chain, head.seed
+            frame, bytes(data[at : at + length]), chain, head.seed, columns
         )
         at += length
     if at != len(data):
@@ -95,7 +107,7 @@ def check_head(head: Head, layout: Layout, expected: Sequence[Mapping[str, Any]]
     """
     if list(head.chain) != list(expected):
         raise invalid("encoded update's codecs", _names(head.chain), f"the job's codec.up: {_names(expected)}")
-    wanted = head_of(layout, tuple(expected), head.seed, with_layout=head.header > 0)
+    wanted = head_of(layout, tuple(expected), head.seed, with_layout=head.header > 0, columns=head.columns)
     if head != wanted:
         raise HanseError(
             ErrorCode.INVALID_INPUT, "update: it was encoded in another layout than the model's",

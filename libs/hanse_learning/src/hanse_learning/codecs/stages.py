@@ -44,6 +44,26 @@ class Sparsifier(Protocol):
         ...
 
 
+class Factorizer(Protocol):
+    """Sends a matrix as a product of two narrow ones."""
+
+    def width(self, rows: int, columns: int) -> int:
+        """How many columns both factors of such a matrix have; 0: it is sent as it is. It depends on nothing else, for
+        the receiver asks, too."""
+        ...
+
+    def factors(
+        self, matrix: Values, former: NDArray[np.float64] | None, draw: Draw
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(P, Q): (rows, width) and (columns, width), of which P Q^T is near to the matrix.
+
+        Args:
+            matrix: (rows, columns), finite.
+            former: Q of the site's former update; None: there is none.
+        """
+        ...
+
+
 class Quantizer(Protocol):
     """Writes numbers in fewer bits."""
 
@@ -76,4 +96,4 @@ class Packer(Protocol):
         ...
 
 
-Stage = Sparsifier | Quantizer | Packer
+Stage = Sparsifier | Factorizer | Quantizer | Packer

@@ -17,7 +17,7 @@ from hanse_datapod.worker.work.subgroups import check_whose, fewest_of, groups_o
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
-from hanse_learning.codecs.at_site import LEFT_OUT
+from hanse_learning.codecs.at_site import OF_CODECS
 from hanse_learning.config import check_train
 from hanse_learning.pooled.layout import counts_in
 from hanse_learning.site.algorithms import adapt
@@ -97,7 +97,7 @@ def _session(
         seed=work.seed,
         round=max(1, work.round),
         local=frozenset(entry.name for entry in received.entries.local),
-        kept={name: group for name, group in received.state.groups.items() if name not in (*LOCALS, LEFT_OUT)},
+        kept={name: group for name, group in received.state.groups.items() if name not in (*LOCALS, *OF_CODECS)},
         lost=received.state.lost,
         extras={name: read_tensors(path)[1] for name, path in work.extras.items()},
         wanted=frozenset(work.config.get("info") or ()),

@@ -19,7 +19,7 @@ from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import read_kept, received_model
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.file import write_tensors
-from hanse_learning.codecs.at_site import LEFT_OUT
+from hanse_learning.codecs.at_site import OF_CODECS
 from hanse_learning.config import check_train
 from hanse_learning.site.site_privacy import SitePrivacy, privatize
 
@@ -74,7 +74,7 @@ def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
     if private.mechanism != "dp_sgd":
         update = privatize(update, layout, private)
     begun = read_kept(work)
-    kept = {name: group for name, group in begun.groups.items() if name != LEFT_OUT}
+    kept = {name: group for name, group in begun.groups.items() if name not in OF_CODECS}
     lost = leave(work, layout, lambda _consume: update, kept, begun)
     extras = {}
     if private.mechanism == "dp_sgd":
