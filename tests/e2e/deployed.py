@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,13 @@ class DeployedHub:
 
     def start_datapod(
         self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None,
-        rules: Mapping[str, Any] | None = None,
+        rules: Mapping[str, Any] | None = None, code: Path | None = None,
     ) -> None:  # fmt: skip
-        """A datapod process for a site that is invited now, which pins the hub's compensator, beside other `rules`."""
+        """A datapod process for a site that is invited now, which pins the hub's compensator, beside other `rules`.
+
+        Args:
+            code: the site's own code.
+        """
         policy = home.with_name(f"{home.name}.policy.yaml")
         policy.parent.mkdir(parents=True, exist_ok=True)
         body = dict(rules or {})
@@ -73,6 +78,8 @@ class DeployedHub:
         policy.write_text(json.dumps(body))
         token = project.invite(name)
         spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
+        if code is not None:
+            spec = replace(spec, argv=[*spec.argv, "--code", str(code)])
         self._datapods.append(spec)
         self._start(spec)
 

@@ -225,7 +225,7 @@ async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) 
     for each in given:
         finished = journal.find(each.id)
         assert finished is not None
-        assert all(item.digest in log for item in outbox_entries(each, finished))
+        assert all(item.digest in log for item in outbox_entries(each, finished, cohort.home / "none"))
     journal.close()
 
 

@@ -97,7 +97,7 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
             assert await exchange("end", b"") == b""
         assert (await holding).error == ""
     subject = EXCHANGE.of(project="triage", run=RUN, step="r1-train", participant="north", key="l0-mean")
-    assert site.written[0] == Leaving("sum", subject, 16)
+    assert site.written[0] == Leaving("sum", subject, 16, task=f"{RUN}/r1-train", masked=False)
 
 
 async def test_a_sum_without_the_other_sites_fails_as_a_missed_quorum(tmp_path: Path) -> None:

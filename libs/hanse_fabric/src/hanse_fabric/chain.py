@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,42 +154,96 @@ class ChainedLog:
         return entry["sequence"], entry["hash"], torn
 
 
+class ChainReader:
+    """Reads a log that another process appends to, and knows where each entry lies. Its methods block; one thread at a
+    time calls them.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._path = folder / f"{name}.jsonl"
+        self._begin(0)
+
+    def _begin(self, inode: int) -> None:
+        self._inode, self._end, self._newest = inode, 0, ORIGIN
+        self._places = array("Q")
+
+    def __len__(self) -> int:
+        """How many entries were read, which are all as they were written."""
+        return len(self._places)
+
+    def catch_up(self) -> LogCheck:
+        """Check what was appended since the last time; all of it, where the file is another, or shorter than it was.
+
+        Raises:
+            HanseError: NOT_FOUND when there is none.
+        """
+        head = self._folder / f"{self._name}.head"
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            self._begin(0)
+            if head.exists():
+                return LogCheck(0, 1, f"{self._name}.jsonl is missing, of which {self._name}.head keeps the end")
+            raise HanseError(
+                ErrorCode.NOT_FOUND, f"{self._folder}: no {self._name} log", hint="is this a datapod's --home?"
+            ) from None
+        with file:
+            found = os.fstat(file.fileno())
+            if found.st_ino != self._inode or found.st_size < self._end:
+                self._begin(found.st_ino)
+            # Before the lines: who appends writes the head last.
+            try:
+                named, named_hash = _parse_head(head.read_bytes(), self._name)
+            except FileNotFoundError:
+                missing = f"{self._name}.head is missing: whether lines were cut off the end cannot be told"
+                return LogCheck(0, 1, missing)
+            except HanseError as error:
+                return LogCheck(0, 1, error.message)
+            file.seek(self._end)
+            return self._read(file, named, named_hash)
+
+    def _read(self, lines: Iterable[bytes], named: int, named_hash: str) -> LogCheck:
+        for line in lines:
+            before, number = len(self), len(self) + 1
+            entry = _parse(line)
+            if entry is None:
+                if not line.endswith(b"\n") and number > named:
+                    return LogCheck(before, None, "a last line was torn by a crash; the next start repairs it")
+                return LogCheck(before, number, "the line is not as it was written")
+            if entry["sequence"] != number:
+                return LogCheck(before, number, f"it is entry {entry['sequence']}: lines are missing or misplaced")
+            if entry["previous"] != self._newest:
+                return LogCheck(before, number, "it does not follow the line before it")
+            if number == named and entry["hash"] != named_hash:
+                return LogCheck(before, number, f"it is not the line that {self._name}.head names")
+            self._places.append(self._end)
+            self._end += len(line)
+            self._newest = entry["hash"]
+        if len(self) < named:
+            return LogCheck(len(self), len(self) + 1, f"{named - len(self)} lines are missing at the end")
+        return LogCheck(len(self))
+
+    def newest_first(self, before: int | None = None) -> Iterator[bytes]:
+        """The lines of entries that were read, each as it lies in the file: the newest first.
+
+        Args:
+            before: from the entry before this number on; None: from the newest.
+        """
+        last = len(self) if before is None else min(before - 1, len(self))
+        with self._path.open("rb") as file:
+            for number in range(last, 0, -1):
+                file.seek(self._places[number - 1])
+                yield file.readline()
+
+
 def verify_chain(folder: Path, name: str) -> LogCheck:
     """Check the whole log `name` of `folder`, without changing it.
 
     Raises:
         HanseError: NOT_FOUND when there is none.
     """
-    try:
-        file = (folder / f"{name}.jsonl").open("rb")
-    except FileNotFoundError:
-        if (folder / f"{name}.head").exists():
-            return LogCheck(0, 1, f"{name}.jsonl is missing, of which {name}.head keeps the end")
-        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no {name} log", hint="is this a datapod's --home?") from None
-    try:
-        named, named_hash = _parse_head((folder / f"{name}.head").read_bytes(), name)
-    except FileNotFoundError:
-        return LogCheck(0, 1, f"{name}.head is missing: whether lines were cut off the end cannot be told")
-    except HanseError as error:
-        return LogCheck(0, 1, error.message)
-    previous, number = ORIGIN, 0
-    with file:
-        for number, line in enumerate(file, start=1):
-            entry = _parse(line)
-            if entry is None:
-                if not line.endswith(b"\n") and number > named:
-                    return LogCheck(number - 1, None, "a last line was torn by a crash; the next start repairs it")
-                return LogCheck(number - 1, number, "the line is not as it was written")
-            if entry["sequence"] != number:
-                return LogCheck(number - 1, number, f"it is entry {entry['sequence']}: lines are missing or misplaced")
-            if entry["previous"] != previous:
-                return LogCheck(number - 1, number, "it does not follow the line before it")
-            previous = entry["hash"]
-            if number == named and previous != named_hash:
-                return LogCheck(number - 1, number, f"it is not the line that {name}.head names")
-    if number < named:
-        return LogCheck(number, number + 1, f"{named - number} lines are missing at the end")
-    return LogCheck(number)
+    return ChainReader(folder, name).catch_up()
 
 
 def read_chain(folder: Path, name: str) -> Iterator[Entry]:
@@ -207,6 +262,18 @@ def read_chain(folder: Path, name: str) -> Iterator[Entry]:
                 raise _tampered(name, f"entry {number} is not as it was written")
             previous = entry["hash"]
             yield entry
+
+
+def entry_of(line: bytes) -> Entry:
+    """The entry of a line of a log.
+
+    Raises:
+        HanseError: TAMPERED where it is not as it was written.
+    """
+    entry = _parse(line)
+    if entry is None:
+        raise HanseError(ErrorCode.TAMPERED, "a line of the log is not as it was written", hint="see: verify-log")
+    return entry
 
 
 def entries_with(folder: Path, name: str, *parts: bytes) -> Iterator[Entry]:

@@ -94,15 +94,18 @@ def locks() -> Any:
         ) from None  # fmt: skip
 
 
-def try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Whether this process has the open file to itself now; it keeps it until it closes it, or ends in any way.
+
+    Args:
+        shared: or with others who have it so.
 
     Raises:
         HanseError: UNAVAILABLE, as `locks`.
     """
     fcntl = locks()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

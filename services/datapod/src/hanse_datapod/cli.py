@@ -1,4 +1,6 @@
-"""The datapod's command line: join, run, verify-log, budget, sandbox, status, and rehearsals without a hub."""
+"""The datapod's command line: join, run, verify-log, budget, sandbox, status, what the administrator decides, and
+rehearsals without a hub.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hanse_datapod.deciding import add_deciding
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
@@ -17,6 +20,7 @@ from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
+    | {"window", "pause", "resume", "approve", "withdraw"}
 )
 
 
@@ -98,8 +102,10 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     telling = commands.add_parser("status", help="who this site is, what it does and has done, and by which rules")
     telling.add_argument("--home", type=Path, required=True)
     telling.add_argument("--policy", type=Path, help="the site's policy file; without: the default policy")
+    telling.add_argument("--code", type=Path, help="the site's own code, a file or folder, to say whether it may run")
     telling.add_argument("--json", action="store_true", help="print one JSON object")
     telling.set_defaults(run=_status)
+    add_deciding(commands)
 
     if rehearsals:
         from hanse_datapod.rehearsal.commands import add_rehearse
@@ -252,5 +258,5 @@ def _status(given: argparse.Namespace) -> None:
     from hanse_datapod.home.status import lines, status
     from hanse_datapod.policy.site_policy import load_policy
 
-    told = status(given.home, load_policy(given.policy))
+    told = status(given.home, load_policy(given.policy), given.code)
     print(json.dumps(told, indent=2) if given.json else "\n".join(lines(told)))

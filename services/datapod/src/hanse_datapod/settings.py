@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 
+from hanse_datapod.window.place import place_of
 from hanse_fabric.settings import ServiceSettings
 
 
@@ -64,6 +65,17 @@ class DatapodSettings(ServiceSettings):
     code: Path | None = Field(
         default=None, description="the site's own Python file with train() and test(); the policy must list its digest"
     )
+    window: str = Field(
+        default="127.0.0.1:0",
+        description="address and port of the site's window, a page for its administrator that is entered by a one-time "
+        "link (`hanse site window`); 0: any free port; off: there is none",
+    )
     join_url: str = Field(default="", description="address of the hub, to join it on the first start")
     token: SecretStr = Field(default=SecretStr(""), description="one-time token to join with on the first start")
     hub_ca: Path | None = Field(default=None, description="PEM file of the CA that signed the hub's HTTP certificate")
+
+    @field_validator("window")
+    @classmethod
+    def _place(cls, value: str) -> str:
+        place_of(value)
+        return value

@@ -70,6 +70,36 @@ def status(context: typer.Context) -> None:
     _datapod("status", context.args)
 
 
+@app.command(context_settings=AS_GIVEN)
+def window(context: typer.Context) -> None:
+    """Print a link into the site's window, a page of its datapod for its administrator; it is good once."""
+    _datapod("window", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
+def pause(context: typer.Context) -> None:
+    """Let no task begin until `resume`, with --at-once giving up the work in hand, too."""
+    _datapod("pause", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
+def resume(context: typer.Context) -> None:
+    """Let tasks begin again."""
+    _datapod("resume", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
+def approve(context: typer.Context) -> None:
+    """Show mounted code and what has changed since it was approved; with --digest, approve it."""
+    _datapod("approve", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
+def withdraw(context: typer.Context) -> None:
+    """Take the approval of code back."""
+    _datapod("withdraw", context.args)
+
+
 @app.command("verify-log", context_settings=AS_GIVEN)
 def verify_log(context: typer.Context) -> None:
     """Verify the log of all that left this site."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from hanse_datapod.data.remark import in_words
+from hanse_datapod.home.now import Now
 from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
@@ -25,8 +26,8 @@ class DataCheck:
         looked: set when they were looked at.
     """
 
-    def __init__(self, worker: Worker, schema: DataSchema) -> None:
-        self._worker, self._schema = worker, schema
+    def __init__(self, worker: Worker, schema: DataSchema, now: Now) -> None:
+        self._worker, self._schema, self._now = worker, schema, now
         self._examples = 0
         self.units: int | None = None
         self.state = DataState()
@@ -53,11 +54,16 @@ class DataCheck:
             self.remarks = in_words(summary.remarks, self._schema)
             for remark in self.remarks:
                 _log.warning("the data are as declared, but odd", extra={"what": remark})
+            self._now.found(
+                fit=True, examples=summary.examples, test_examples=summary.test_examples, units=summary.units,
+                set_aside=summary.set_aside, remarks=self.remarks, device=device.label, warning=device.warning,
+            )  # fmt: skip
             if device.warning:
                 _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
         except HanseError as error:
             _log.error("the data are refused", extra={"code": error.code.code, "reason": error.whole})
             self.unfit = error
+            self._now.found(fit=False, code=error.code.code, reason=error.whole, hint=error.hint)
         self.looked.set()
 
     @property

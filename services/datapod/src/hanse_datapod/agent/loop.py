@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.decisions import Decisions
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.agent.task_work import TaskWork
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
+from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.lanes import StudyLanes
@@ -56,13 +58,16 @@ class Agent:
         self._outbox = outbox
         self._protocols = policy.protocols
         self._worker = worker
-        self._data = DataCheck(worker, schema)
+        now = Now(home, self._clock)
+        self._data = DataCheck(worker, schema, now)
         folders = TaskFolders(home)
         self._task_work = TaskWork(
-            link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox, data=self._data
-        )
+            link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox, data=self._data,
+            now=now,
+        )  # fmt: skip
+        self._decisions = Decisions(home, outbox, self._clock, self._give_up)
         self._queue = TaskQueue(self._clock)
-        self._studies = StudyLanes(link, worker, folders, self._task_work.do, lanes=studies_at_once)
+        self._studies = StudyLanes(link, worker, folders, self._do_when_let, lanes=studies_at_once)
         self._questions: asyncio.Queue[OpenTask] = asyncio.Queue(MOST_QUESTIONS)
         self._current: _Current | None = None
 
@@ -80,6 +85,7 @@ class Agent:
                 group.create_task(self._work_off(), name="work")
                 group.create_task(self._studies.run(), name="studies")
                 group.create_task(self._answer_questions(), name="questions")
+                group.create_task(self._decisions.follow(), name="decisions")
         finally:
             self._task_work.close()
 
@@ -146,11 +152,26 @@ class Agent:
 
     async def _answer_questions(self) -> None:
         while True:
-            await self._task_work.do(await self._questions.get())
+            await self._do_when_let(await self._questions.get())
+
+    async def _do_when_let(self, opened: OpenTask) -> None:
+        await self._decisions.until_resumed()
+        await self._task_work.do(opened)
+
+    def _give_up(self) -> None:
+        """Stop the work in hand. It is done again once tasks may begin, if it is still open then."""
+        if self._current is not None:
+            self._queue.put_back(self._current.opened)
+            self._current.work.cancel()
+        self._studies.give_up()
 
     async def _work_off(self) -> None:
         while True:
+            await self._decisions.until_resumed()
             opened = await self._queue.take()
+            if self._decisions.paused:
+                self._queue.put_back(opened)
+                continue
             work = asyncio.create_task(self._task_work.do(opened), name=f"task {opened.task.id}")
             self._current = _Current(opened, work)
             try:

@@ -8,7 +8,7 @@ knows no data; and a charge that depends on how many examples there are is not t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.answers.withheld import hides
@@ -30,12 +30,15 @@ class Preflight:
     """Answers tasks of kind CHECK.
 
     Args:
+        allowed: the policy, with the code that was approved meanwhile.
         kinds: of tasks that the site's worker does with its data.
     """
 
     def __init__(
-        self, policy: Policy, schema: DataSchema, kinds: Collection[TaskKind], data: DataCheck, budget: SiteBudget
-    ) -> None:
+        self, policy: Policy, allowed: Callable[[], Policy], schema: DataSchema, kinds: Collection[TaskKind],
+        data: DataCheck, budget: SiteBudget,
+    ) -> None:  # fmt: skip
+        self._allowed = allowed
         self._policy, self._schema, self._kinds, self._data, self._budget = policy, schema, kinds, data, budget
 
     def answer(self, task: Task) -> SiteCheck:
@@ -67,9 +70,10 @@ class Preflight:
 
     def _of_policy(self, works: list[Task], *, cautious: bool) -> list[SiteFinding]:
         found: dict[tuple[str, str], SiteFinding] = {}
+        allowed = self._allowed()
         for work in works:
             try:
-                self._policy.check(work)
+                allowed.check(work)
                 self._policy.check_asking(work, self._schema)
                 if work.kind is TaskKind.EVALUATE:
                     self._policy.asking.check_evaluations(_evaluations(work), cautious=self._policy.masking.required)

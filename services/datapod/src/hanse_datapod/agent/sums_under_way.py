@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hanse_datapod.answers.delivery import name_of
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sums import hidden_sums
@@ -71,7 +72,12 @@ async def open_sums(
         async def give(key: str, values: bytes) -> bytes:
             if hidden is not None and key != END_KEY:
                 values = await asyncio.to_thread(hidden.hide, key, values)
-            await write_down(Leaving("sum", EXCHANGE.of(key=key, **where), len(values)))
+            await write_down(
+                Leaving(
+                    "sum", EXCHANGE.of(key=key, **where), len(values), task=name_of(task),
+                    masked=None if key == END_KEY else hidden is not None,
+                )
+            )  # fmt: skip
             if key == END_KEY:
                 await exchange.end()
                 return b""

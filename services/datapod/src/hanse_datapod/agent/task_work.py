@@ -21,12 +21,14 @@ from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
 from hanse_datapod.agent.watched_work import watch_over
-from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
+from hanse_datapod.answers.delivery import asked_link, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
+from hanse_datapod.home.approvals import with_approved
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.answer import masked_answer
@@ -76,23 +78,27 @@ class TaskWork:
 
     def __init__(
         self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy, journal: TaskJournal,
-        outbox: Outbox, data: DataCheck,
+        outbox: Outbox, data: DataCheck, now: Now,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
         self._home, self._folders = home, folders
         self._policy, self._journal = policy, journal
-        self._outbox, self._data = outbox, data
+        self._outbox, self._data, self._now = outbox, data, now
         key = link.identity.signing_key
         self._budget = SiteBudget(home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged)
         self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._questions = Questions()
-        self._preflight = Preflight(policy, link.identity.schema, worker.kinds, data, self._budget)
+        self._preflight = Preflight(policy, self._allowed, link.identity.schema, worker.kinds, data, self._budget)
         self._finishing = threading.Lock()
 
     def close(self) -> None:
         self._budget.close()
+
+    def _allowed(self) -> Policy:
+        """The policy, with the code that was approved meanwhile. Blocks."""
+        return with_approved(self._policy, self._home)
 
     async def do(self, opened: OpenTask) -> None:
         """Do a task and hand its answer in. Cancelling is safe at any moment."""
@@ -152,6 +158,7 @@ class TaskWork:
             reason = unforeseen(task, error)
         finally:
             self._folders.drop_plain(task)
+            self._now.end(task)
         self._folders.drop(task)
         # A study's faulty files stay faulty, so the hub need not ask again; nor need it where the task itself is.
         faulty = reason.code is ErrorCode.INVALID_INPUT and (is_study_step(task) or reason is refusal)
@@ -235,7 +242,7 @@ class TaskWork:
             try:
                 with of_the_data(task):
                     outcome = await watch_over(
-                        self._link, self._worker, request, task, self._write_down, self._policy.privacy
+                        self._link, self._worker, request, task, self._write_down, self._policy.privacy, self._now
                     )  # fmt: skip
                     outcome = await asyncio.to_thread(self._folders.take, task, outcome)
             except HanseError as error:
@@ -274,7 +281,7 @@ class TaskWork:
         """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
         task = opened.task
         self._look_back(opened)
-        self._policy.check(task)
+        self._allowed().check(task)
         self._policy.check_asking(task, self._link.identity.schema)
         self._questions.check(task)
         if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
@@ -304,9 +311,10 @@ class TaskWork:
         self._remembered.check(task)
         self._folders.prepare(task)
         self._journal.begin(task)
+        self._now.begin(task)
         fetched = [ref for ref in (task.model, *(task.extras or {}).values()) if ref is not None and ref.key]
         if fetched:
-            self._outbox.append(*[Leaving("link-request", link_subject(task), 0)] * len(fetched))
+            self._outbox.append(*[asked_link(task)] * len(fetched))
 
     def _look_back(self, opened: OpenTask) -> None:
         """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.
@@ -398,7 +406,7 @@ class TaskWork:
     def _leave(self, task: Task, finished: FinishedTask) -> dict[str, str]:
         """Write down what is about to leave; gives the headers that go beside it. Blocks."""
         self._remembered.leave(task, finished.result)
-        self._outbox.append(*outbox_entries(task, finished))
+        self._outbox.append(*outbox_entries(task, finished, self._folders.output(task)))
         if self._policy.limits.mib_a_day is not None:
             made = (finished.result.update, finished.result.tally, *(finished.result.extras or {}).values())
             self._moved.sent(made, self._clock.now().timestamp())

@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 
+from hanse_datapod.answers.delivery import name_of
+from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
@@ -35,10 +37,12 @@ async def watch_over(
     task: Task,
     write_down: Callable[[Leaving], Awaitable[None]],
     policy: PrivacyPolicy,
+    now: Now,
 ) -> WorkOutcome:
     """Have the worker do `request`; again if its process died meanwhile, LIVES times at most.
 
-    Its progress is told where the policy lets durations and numbers of examples leave, for it speaks of both.
+    Its progress is shown at the site by `now`, and told to the hub where the policy lets durations and numbers of
+    examples leave, for it speaks of both.
 
     When this is cancelled, the worker is told to stop before it returns.
 
@@ -51,8 +55,11 @@ async def watch_over(
     async def watched() -> WorkOutcome:
         told: tuple[float, str] | None = None
         latest: list[tuple[float, str]] = []
+        here: list[tuple[float, str]] = []
+        shown: tuple[float, str] | None = None
 
         def on_progress(fraction: float, text: str) -> None:
+            here[:] = [(fraction, text)]
             if told_at_all:
                 hidden = task.masking is not None or task.privacy is not None
                 latest[:] = [coarse(fraction, text) if hidden else (fraction, text)]
@@ -63,9 +70,13 @@ async def watch_over(
         looked, closed = clock.monotonic(), 0
         try:
             while not await ends_within(clock, work, TICK_S):
+                if here and here[0] != shown:
+                    shown = here[0]
+                    await asyncio.to_thread(now.progress, task, *shown)
                 if latest and latest[0] != told:
                     told = latest[0]
-                    await write_down(Leaving("progress", subject, len(told[1].encode())))
+                    size = len(told[1].encode())
+                    await write_down(Leaving("progress", subject, size, task=name_of(task)))
                     await link.progress(task, *told)
                 if clock.monotonic() - looked > LOOK_S:
                     looked = clock.monotonic()

@@ -9,33 +9,68 @@ from pathlib import Path
 
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.home.shapes import shape_of
 from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import MaskingMode, ObjectRef, Task
+from hanse_fabric.messages import MaskingMode, ObjectRef, Result, Task, TaskKind
 from hanse_fabric.subjects import LINK, RESULT, UPDATE
 from hanse_fabric.waiting import all_of
 from hanse_site import SiteLink
 
+_SHOWN = 160
+"""Characters of a list of names."""
 
-def outbox_entries(task: Task, finished: FinishedTask) -> list[Leaving]:
-    """The outbox entries of all that `send` sends, in its order: update, extras, tally, and the result last."""
+
+def outbox_entries(task: Task, finished: FinishedTask, file: Path) -> list[Leaving]:
+    """The outbox entries of all that `send` sends, in its order: update, extras, tally, and the result last.
+
+    Args:
+        file: where a large update rests; its extras are beside it.
+    """
     result = finished.result
     found: list[Leaving] = []
+    hidden = task.masking is not None and task.masking.mode is not MaskingMode.RING
     if result.update is not None:
         if result.update.key is not None:
-            found.append(Leaving("link-request", link_subject(task), 0))
-        hidden = task.masking is not None and task.masking.mode is not MaskingMode.RING
-        found.append(_object(task, result.update, "masked-update" if hidden else "update"))
-    for ref in (result.extras or {}).values():
+            found.append(asked_link(task))
+        what = "masked-update" if hidden else "update"
+        found.append(_object(task, result.update, what, finished.update or file, hidden=hidden))
+    for name, ref in (result.extras or {}).items():
         if ref.key is not None:
-            found.append(Leaving("link-request", link_subject(task), 0))
-        found.append(_object(task, ref, "extra"))
+            found.append(asked_link(task))
+        content = finished.extras.get(name) or extra_output(file, name)
+        found.append(_object(task, ref, "extra", content, hidden=hidden))
     if result.tally is not None:
-        found.append(_object(task, result.tally, "tally"))
+        found.append(_object(task, result.tally, "tally", finished.tally or b"", hidden=hidden))
     encoded = result.encode()
     subject = RESULT.of(project=task.project, run=task.run, step=task.step, participant=task.participant)
-    found.append(Leaving("result", subject, len(encoded), hashlib.sha256(encoded).hexdigest()))
+    told = _numbers_in(result)
+    found.append(
+        Leaving(
+            "result", subject, len(encoded), hashlib.sha256(encoded).hexdigest(), task=name_of(task),
+            shape="; ".join((result.outcome.value, *told)), masked=False if told else None,
+        )
+    )  # fmt: skip
     return found
+
+
+def name_of(task: Task) -> str:
+    """As the outbox log names a task."""
+    return f"{task.run}/{task.step}"
+
+
+def asked_link(task: Task) -> Leaving:
+    """That a presigned link is asked for."""
+    return Leaving("link-request", link_subject(task), 0, task=name_of(task))
+
+
+def _numbers_in(result: Result) -> list[str]:
+    """Which numbers of the data a result has in itself, for people."""
+    told = ["the number of examples"] if result.examples else []
+    for what, named in (("metrics", result.metrics), ("numbers", result.info or {})):
+        if named:
+            told.append(f"{what} {', '.join(sorted(named))}"[:_SHOWN])
+    return told + (["counts"] if result.counted else [])
 
 
 async def send(
@@ -78,6 +113,7 @@ def link_subject(task: Task) -> str:
     return LINK.of(project=task.project, participant=task.participant)
 
 
-def _object(task: Task, ref: ObjectRef, what: str) -> Leaving:
+def _object(task: Task, ref: ObjectRef, what: str, content: bytes | Path, *, hidden: bool) -> Leaving:
     to = ref.key or UPDATE.of(project=task.project, run=task.run, participant=task.participant, digest=ref.digest)
-    return Leaving(what, to, ref.size, ref.digest)
+    masked = None if task.kind is TaskKind.INITIALIZE else hidden
+    return Leaving(what, to, ref.size, ref.digest, task=name_of(task), shape=shape_of(content), masked=masked)

@@ -28,6 +28,8 @@ RESERVE = f"{NAME}.reserve"
 RESERVE_BYTES = 64 << 10
 MISSING, RESTORED = "missing", "log-restored"
 """Kinds of entries: an entry that others have seen and the log lacks; the administrator's word on all of them."""
+PAUSED, RESUMED, CODE_APPROVED, CODE_WITHDRAWN = "paused", "resumed", "code-approved", "code-withdrawn"
+"""Kinds of entries: what the administrator has decided of this site's work, and of code by its digest."""
 _REMEMBERED = 1024
 
 
@@ -37,16 +39,23 @@ class Leaving:
 
     Attributes:
         what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join; `repaired` for a
-            note of the log's own, `missing` for an entry that it lacks, `moved`, `renewed`, `ledger-restored` and
-            `log-restored` for decisions of the administrator.
-        to: bus subject, object key or URL.
+            note of the log's own, `missing` for an entry that it lacks, `moved`, `renewed`, `ledger-restored`,
+            `log-restored`, `paused`, `resumed`, `code-approved` and `code-withdrawn` for decisions of the
+            administrator.
+        to: bus subject, object key or URL; of a decision, why.
         digest: SHA-256 (for large objects over leaves, as in `tensors.digest`) of what leaves; empty for requests.
+        task: for which it leaves: run and step, with a slash between; None: for none.
+        shape: which arrays or numbers it consists of, for people; None: of none, or it is not known.
+        masked: whether its numbers have masks on them; None: it has no numbers of the data.
     """
 
     what: str
     to: str
     size: int
     digest: str = ""
+    task: str | None = None
+    shape: str | None = None
+    masked: bool | None = None
 
 
 class Outbox:
@@ -73,7 +82,7 @@ class Outbox:
         Raises:
             HanseError: NO_SPACE when even the reserve is used up. The log is then as it was.
         """
-        entries = [asdict(item) for item in leaving]
+        entries = [{name: value for name, value in asdict(item).items() if value is not None} for item in leaving]
         with self._lock:
             try:
                 self._log.append(*entries)

@@ -1,54 +1,138 @@
-"""What a site is doing and has done, of the files of its home alone: no hub is asked, and nothing is written."""
+"""What a site is doing and has done, of the files of its home alone: no hub is asked, and nothing is written. The
+command `status` and the site's window tell the same.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections import deque
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from hanse_datapod.home.approvals import FILE as APPROVED
+from hanse_datapod.home.approvals import mounted, with_approved
+from hanse_datapod.home.departures import Departures
 from hanse_datapod.home.journal import FILE, notes
-from hanse_datapod.home.outbox import LOG, NAME, verify_log
+from hanse_datapod.home.now import read_now, runs
+from hanse_datapod.home.outbox import LOG
+from hanse_datapod.home.pause import paused
 from hanse_datapod.policy.in_words import in_words
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import balances
-from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result
 from hanse_site import load_identity
 
+T = TypeVar("T")
 _LAST = 5
+_LEDGER = ("privacy.jsonl", "privacy.head")
 
 
-def status(home: Path, policy: Policy) -> dict[str, Any]:
-    """The site's state, as JSON has it.
+class SiteStatus:
+    """Tells a site's state again and again; what has not changed since is not read again. Any thread may ask.
 
-    Raises:
-        HanseError: NOT_FOUND where the site has not joined; TAMPERED where a log is not as it was written.
+    Args:
+        code: the site's `--code`.
+        departures: the reader of the log of what left, where there is one already.
     """
-    identity = load_identity(home)
-    if identity is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: this site has not joined a project", hint="see: join")
-    body: dict[str, Any] = {
-        "hub": identity.record.hub,
-        "project": identity.project,
-        "participant": identity.participant,
-        "joined_at": identity.record.joined_at.isoformat(),
-        "policy": in_words(policy),
-        "budget": [
+
+    def __init__(
+        self, home: Path, policy: Policy, code: Path | None = None, departures: Departures | None = None
+    ) -> None:
+        self._home, self._policy, self._code = home, policy, code
+        self._departures = departures or Departures(home)
+        self._turn = threading.Lock()
+        self._known: dict[str, tuple[object, Any]] = {}
+
+    def told(self, *, last: int = _LAST, running: bool | None = None) -> dict[str, Any]:
+        """The site's state, as JSON has it.
+
+        Args:
+            last: so many refused tasks, and things that left, are told one by one.
+            running: whether its datapod runs, where that is known; None: it is looked up.
+
+        Raises:
+            HanseError: NOT_FOUND where the site has not joined; TAMPERED where a log is not as it was written.
+        """
+        with self._turn:
+            return self._told(last, runs(self._home) if running is None else running)
+
+    def _told(self, last: int, running: bool) -> dict[str, Any]:
+        identity = load_identity(self._home)
+        if identity is None:
+            raise HanseError(ErrorCode.NOT_FOUND, f"{self._home}: this site has not joined a project", hint="see: join")
+        now, pause = read_now(self._home), paused(self._home)
+        folder = self._policy.privacy.ledger or self._home
+        body: dict[str, Any] = {
+            "hub": identity.record.hub,
+            "project": identity.project,
+            "participant": identity.participant,
+            "joined_at": identity.record.joined_at.isoformat(),
+            "running": running,
+            "paused": pause and pause.model_dump(mode="json"),
+            "tasks": now.get("tasks", []) if running else [],
+            "data": now.get("data"),
+            "policy": in_words(with_approved(self._policy, self._home)),
+            "budget": self._unless_changed("budget", [folder / name for name in _LEDGER], self._budget),
+            "code": self._unless_changed("code", self._code_files(), self._mounted),
+        }
+        tasks = self._unless_changed("tasks", [self._home / FILE], lambda: _tasks(self._home))
+        if tasks:
+            tasks = tasks | {"refused": tasks["refused"][-last:]}
+        return body | tasks | self._left(last)
+
+    def _budget(self) -> list[dict[str, Any]]:
+        return [
             {"scope": row.scope, "spent": row.spent, "delta": row.delta, "epsilon": row.epsilon,
              "remaining": row.remaining}
-            for row in balances(home, policy.privacy)
-        ],
-    }  # fmt: skip
-    return body | _tasks(home) | _left(home)
+            for row in balances(self._home, self._policy.privacy)
+        ]  # fmt: skip
+
+    def _code_files(self) -> list[Path]:
+        code = self._code
+        within = [] if code is None or not code.is_dir() else sorted(code.rglob("*"))
+        return [self._home / APPROVED, *([] if code is None else [code]), *within]
+
+    def _mounted(self) -> list[dict[str, Any]]:
+        return [
+            {"name": each.name, "digest": each.digest, "approved": each.approved, "error": each.error}
+            for each in mounted(self._home, self._policy, self._code)
+        ]
+
+    def _left(self, last: int) -> dict[str, Any]:
+        if not (self._home / LOG).exists():
+            return {}
+        entries = self._departures.page(most=last).entries
+        return {"outbox_entries": self._departures.verified().entries, "left": list(reversed(entries))}
+
+    def _unless_changed(self, name: str, files: list[Path], make: Callable[[], T]) -> T:
+        """What `make` gives; what it gave, where the files are as they were."""
+        seen = tuple((found.st_ino, found.st_size, found.st_mtime_ns) for file in files if (found := _stat(file)))
+        known = self._known.get(name)
+        if known is None or known[0] != seen:
+            self._known[name] = known = (seen, make())
+        value: T = known[1]
+        return value
+
+
+def status(home: Path, policy: Policy, code: Path | None = None) -> dict[str, Any]:
+    """The site's state once; as `SiteStatus.told`."""
+    return SiteStatus(home, policy, code).told()
 
 
 def lines(told: Mapping[str, Any]) -> list[str]:
     """The same for people."""
     shown = [f"{told['participant']} in project {told['project']} at {told['hub']}, joined {told['joined_at'][:10]}"]
+    shown.append("its datapod runs" if told["running"] else "its datapod does not run")
+    if told["paused"]:
+        shown.append(in_words_of_pause(told["paused"]))
+    for task in told["tasks"]:
+        far = "" if task["fraction"] is None else f", {task['fraction']:.0%} done"
+        since = task["since"][:19]
+        shown.append(f"at work: {task['kind']}, step {task['step']} of run {task['run']}, since {since}{far}")
+    shown += _data_lines(told["data"])
     task = told.get("working_on")
     if task is not None:
         shown.append(f"task begun {task['since'][:19]} and not answered yet: step {task['step']} of run {task['run']}")
@@ -59,10 +143,29 @@ def lines(told: Mapping[str, Any]) -> list[str]:
     for row in told["budget"]:
         left = "no limit" if row["epsilon"] is None else f"{row['remaining']:.4g} of {row['epsilon']:g} is left"
         shown.append(f"  {row['scope']}: epsilon {row['spent']:.4g} is spent at delta {row['delta']:g}; {left}")
+    for code in told["code"]:
+        by = f"approved by the {code['approved']}" if code["approved"] else "not approved: it does not run"
+        digest = f"; digest {code['digest']}" if code["digest"] else ""
+        shown.append(f"code {code['name']}: {code['error'] or by}{digest}")
     if "outbox_entries" in told:
         shown.append(f"{told['outbox_entries']} things have left, each in the log; the last:")
         shown += [f"  {each['time'][:19]} {each['what']}, {each['size']:,} bytes" for each in told["left"]]
     return shown
+
+
+def in_words_of_pause(pause: Mapping[str, Any]) -> str:
+    """A pause, as people read it."""
+    since = f" since {pause['since'][:19]}" if pause["since"] else ""
+    return f"paused{since}: {pause['reason'] or 'no reason is given'}; no task begins"
+
+
+def _data_lines(data: Mapping[str, Any] | None) -> list[str]:
+    if data is None:
+        return []
+    if not data["fit"]:
+        return [f"data refused: {data['reason']}"]
+    told = f"data as declared: {data['examples']:,} examples, {data['test_examples']:,} of them set aside for tests"
+    return [f"{told}; device {data['device']}", *(f"  odd: {each}" for each in data["remarks"])]
 
 
 def _tasks(home: Path) -> dict[str, Any]:
@@ -88,19 +191,13 @@ def _tasks(home: Path) -> dict[str, Any]:
         },
         "refused": [
             {"run": each.run, "step": each.step, "code": each.code, "reason": each.reason}
-            for each in refused[-_LAST:]
+            for each in refused
         ],
     }  # fmt: skip
 
 
-def _left(home: Path) -> dict[str, Any]:
-    if not (home / LOG).exists():
-        return {}
-    found = verify_log(home)
-    if found.broken is not None:
-        raise HanseError(
-            ErrorCode.TAMPERED, f"{home / LOG}: entry {found.broken} is broken: {found.reason}", hint="see: verify-log"
-        )
-    last = deque(read_chain(home, NAME), maxlen=_LAST)
-    kept = ("time", "what", "to", "size", "digest")
-    return {"outbox_entries": found.entries, "left": [{name: each[name] for name in kept} for each in last]}
+def _stat(file: Path) -> Any:
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None

@@ -18,7 +18,8 @@ def in_words(policy: Policy) -> list[str]:
         f"works for {'the project that it joined' if policy.projects is None else _named(policy.projects)}, "
         f"in {_named(policy.workflows)}, in rounds of {policy.minimum_participants} sites or more",
         f"trains {'every built-in model' if policy.models is None else _named(policy.models)}; "
-        f"site code: {len(policy.site_code.digests) or 'none'} approved",
+        f"site code: {len(policy.site_code.digests) or 'none'} approved"
+        + ("; the administrator may approve more here" if policy.site_code.approvals else ""),
         f"{'updates' if outputs.updates else 'no updates'} and {metrics} may leave, "
         f"of {outputs.minimum_examples} examples or more",
         "nothing leaves but in masked sums" if masking.required else "answers may leave without masks",

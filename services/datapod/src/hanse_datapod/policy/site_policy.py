@@ -39,16 +39,22 @@ if TYPE_CHECKING:
     from hanse_datapod.worker.port import WorkOutcome
 
 
+_LIST = "the site's administrator reads the file and adds its digest to the policy to approve it"
+_APPROVE = "the site's administrator reads it and approves it, in the site's window or by: hanse site approve"
+
+
 class SiteCodePolicy(Frozen):
     """Which site code may run: files with these SHA-256 digests, and no others.
 
     Attributes:
         digests: of the files, and of the folders of apps; none: no site code runs.
+        approvals: whether those count, too, that the administrator approves in the site's window or by `approve`.
         flower: in which interpreter Flower apps run; None: none do.
         nvflare: in which interpreter scripts of NVIDIA FLARE run; None: none do.
     """
 
     digests: tuple[Digest, ...] = ()
+    approvals: bool = False
     flower: FlowerSettings | None = None
     nvflare: NVFlareSettings | None = None
 
@@ -262,7 +268,7 @@ class Policy(Frozen):
         if digest not in self.site_code.digests:
             raise forbidden(
                 "site_code.digests", digest, self.site_code.digests or "no site code",
-                hint="the site's administrator reads the file and adds its digest to the policy to approve it",
+                hint=_APPROVE if self.site_code.approvals else _LIST,
             )  # fmt: skip
 
     def check_examples(self, examples: int, *, tell: bool = True) -> None:

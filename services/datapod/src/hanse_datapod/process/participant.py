@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
 from hanse_datapod.agent.loop import Agent
+from hanse_datapod.home.approvals import keep_approved, with_approved
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.place import require_place
@@ -95,16 +96,21 @@ async def join(home: Path, outbox: Outbox, settings: DatapodSettings, token: str
     return await enrol(settings.join_url, token, home, settings.hub_ca, clock=clock)
 
 
-def read_policy(path: Path | None, code: Path | None) -> Policy:
-    """The policy; it must allow the site code that was given, a file or all files of a folder.
+def read_policy(path: Path | None, code: Path | None, homes: Sequence[Path] = (), *, strict: bool = False) -> Policy:
+    """The policy; it must allow the site code that was given, a file or all files of a folder. Where it lets the
+    administrator approve code here, code that is not approved may wait for that, unless this is `strict`.
 
     Raises:
-        HanseError: NOT_FOUND, INVALID_INPUT; POLICY when it does not list the code's digest.
+        HanseError: NOT_FOUND, INVALID_INPUT; POLICY when the code's digest is not approved.
     """
     policy = load_policy(path)
     policy.site_code.foreign.require()
-    for place in codes_at(code) if code is not None else []:
-        policy.check_code(source_at(place).digest)
+    if strict or not policy.site_code.approvals:
+        for allowed in [with_approved(policy, home) for home in homes] or [policy]:
+            for place in codes_at(code) if code is not None else []:
+                allowed.check_code(source_at(place).digest)
+    for home in homes:
+        keep_approved(home, policy, code)
     return policy
 
 

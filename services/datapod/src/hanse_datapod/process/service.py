@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings, TableOptions
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.process.participant import read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.window.serve import window
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
 from hanse_datapod.worker.port import STUDY_KINDS
@@ -41,8 +43,16 @@ def run(homes: list[Path], options: dict[str, str]) -> int:
 
 async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
-    policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
+    # What `load()` reads is read before any task comes, and so by code that must be approved by now.
+    strict = settings.data_kind == "code"
+    policy = await asyncio.to_thread(read_policy, settings.policy, settings.code, listed, strict=strict)
+    async with window(settings.window, listed, policy, settings.code, service.clock):
+        await _take_part(service, policy, listed, settings.token.get_secret_value() if not homes else "")
+
+
+async def _take_part(service: Service[DatapodSettings], policy: Policy, listed: list[Path], token: str) -> None:
+    settings = service.settings
     shared = SharedWorker(
         settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
         pools=await asyncio.to_thread(read_pools, settings.pools),
@@ -54,7 +64,6 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     if any(worker.kinds is STUDY_KINDS for worker in workers):
         # Every step of a study is masked: what that takes is loaded once, not while a first study waits.
         await asyncio.to_thread(import_module, "hanse_privacy.ring.files")
-    token = settings.token.get_secret_value() if not homes else ""
     waiting = set(listed)
 
     def ready(home: Path) -> None:

@@ -61,6 +61,7 @@ class StudyLanes:
         self._lanes = lanes
         self._steps, self._protocol = StudyQueue(), StudyQueue()
         self._under_way: dict[str, tuple[Task, asyncio.Future[None]]] = {}
+        self._given_up: set[str] = set()
         self._handed_in: dict[str, Task] = {}
         self._many_handed_in = asyncio.Event()
 
@@ -88,6 +89,12 @@ class StudyLanes:
             if self.working_on is None:
                 await self._worker.rest()
 
+    def give_up(self) -> None:
+        """Stop what is under way, and take it in again."""
+        self._given_up.update(self._under_way)
+        for _, work in self._under_way.values():
+            work.cancel()
+
     async def run(self) -> None:
         """Work until cancelled."""
         await asyncio.to_thread(self._folders.forget_old)
@@ -113,6 +120,11 @@ class StudyLanes:
                 if not work.done():
                     work.cancel()
                     await asyncio.wait({work})
+            if task.id in self._given_up:
+                self._given_up.discard(task.id)
+                if work.cancelled():
+                    queue.offer(opened)
+                    continue
             if not work.cancelled():
                 work.result()
             if is_study_step(task):

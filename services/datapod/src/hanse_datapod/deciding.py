@@ -1,0 +1,97 @@
+"""Commands by which a site's administrator decides what its datapod does: the window, pauses, and approvals of code."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def add_deciding(commands: Any) -> None:
+    """Add `window`, `pause`, `resume`, `approve` and `withdraw`.
+
+    Args:
+        commands: what `add_subparsers` has made.
+    """
+    looking = _of_home(commands, "window", "print a link into the window of a running datapod; it is good once")
+    looking.add_argument("--at", help="the window's address as your browser reaches it, where a port is passed on")
+    looking.set_defaults(run=_window)
+
+    pausing = _of_home(commands, "pause", "let no task begin from now on, until `resume`; the datapod stays connected")
+    pausing.add_argument("--reason", default="", help="why, for the log of everything that left the site")
+    pausing.add_argument("--at-once", action="store_true", help="give up the work in hand, too")
+    pausing.set_defaults(run=_pause)
+    _of_home(commands, "resume", "let tasks begin again").set_defaults(run=_resume)
+
+    approving = _of_home(commands, "approve", "show mounted code and what has changed; with --digest: approve it")
+    approving.add_argument("--policy", type=Path, required=True, help="the policy file, with site_code.approvals")
+    approving.add_argument("--code", type=Path, required=True, help="the site's own code, a file or folder")
+    approving.add_argument("--digest", help="SHA-256 of the code that you have read")
+    approving.set_defaults(run=_approve)
+    withdrawing = _of_home(commands, "withdraw", "take the approval of code back")
+    withdrawing.add_argument("--digest", required=True, help="SHA-256 of the code")
+    withdrawing.set_defaults(run=_withdraw)
+
+
+def _of_home(commands: Any, name: str, says: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(name, help=says)
+    made.add_argument("--home", type=Path, required=True)
+    return made
+
+
+def _window(given: argparse.Namespace) -> None:
+    from hanse_datapod.window.links import announced, make_link
+
+    address = announced(given.home)
+    if given.at is not None and not given.at.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"--at: {given.at!r}; expected http://127.0.0.1:PORT or http://localhost:PORT",
+            hint="the window answers to this machine's own names alone; from elsewhere pass a port on: ssh -L",
+        )  # fmt: skip
+    print(make_link(given.home, given.at or address))
+
+
+def _pause(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.pause import pause
+
+    _require_home(given.home)
+    pause(given.home, given.reason, at_once=given.at_once)
+    print("no task begins from now on; go on by: resume")
+
+
+def _resume(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.pause import resume
+
+    _require_home(given.home)
+    print("tasks begin again" if resume(given.home) else "it was not paused")
+
+
+def _approve(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.approvals import approve, mounted
+    from hanse_datapod.policy.site_policy import load_policy
+
+    _require_home(given.home)
+    policy = load_policy(given.policy)
+    if given.digest is not None:
+        made = approve(given.home, policy, given.code, given.digest)
+        print(f"{made.name} is approved: {made.digest}")
+        return
+    for each in mounted(given.home, policy, given.code):
+        state = each.error or (f"approved by the {each.approved}" if each.approved else "not approved")
+        print(f"{each.name}: {state}{f'; digest {each.digest}' if each.digest else ''}")
+        if each.changes is not None and not each.approved:
+            print("\n".join(each.changes))
+
+
+def _withdraw(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.approvals import withdraw
+
+    _require_home(given.home)
+    print(f"{withdraw(given.home, given.digest).name} is approved no more")
+
+
+def _require_home(home: Path) -> None:
+    if not home.is_dir():
+        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: no such folder", hint="is this a datapod's --home?")

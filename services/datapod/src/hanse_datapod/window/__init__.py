@@ -1,0 +1,1 @@
+"""The site's window: a small page that the datapod serves to its administrator, on loopback unless told otherwise."""
