@@ -12,6 +12,7 @@ from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body
 from hanse_fabric.store.links import LinkSigner, etag_of
+from hanse_fabric.store.transfer import Came
 
 
 class DirectoryTransfer:
@@ -20,7 +21,7 @@ class DirectoryTransfer:
     def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self._signer = LinkSigner.of(root, clock)
 
-    def fetch(self, url: str, path: Path, *, limit: int) -> None:
+    def fetch(self, url: str, path: Path, *, limit: int, came: Came | None = None) -> None:
         source, _ = self._signer.open("GET", url)
         try:
             with source.open("rb") as file:
@@ -28,6 +29,8 @@ class DirectoryTransfer:
                     raise HanseError(ErrorCode.TOO_LARGE, f"download of {path.name}: more than the {limit} bytes")
                 with whole_file(path, sync=False) as target:
                     shutil.copyfileobj(file, target)
+            if came is not None:
+                came.bytes = path.stat().st_size
         except OSError as error:
             raise disk_error(source, error) from None
 

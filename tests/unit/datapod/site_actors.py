@@ -23,6 +23,7 @@ from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Result, Task, TaskKind
 from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.names import derive_id
+from hanse_fabric.store.transfer import Came
 from hanse_fabric.subjects import RESULT, TASK, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_schemas.schema import OpenSchema
@@ -133,7 +134,7 @@ class CountingWorker:
 class NoTransfer:
     """In place of the object store, in tests where nothing goes there."""
 
-    def fetch(self, url: str, path: Path, *, limit: int) -> None:
+    def fetch(self, url: str, path: Path, *, limit: int, came: Came | None = None) -> None:
         raise AssertionError(url)
 
     def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
+from hanse_fabric.store.transfer import Came
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_site.cache import KEPT, ModelCache
 
@@ -16,7 +17,7 @@ def inline(data: bytes) -> ObjectRef:
     return ObjectRef(digest=digest, size=len(data), leaves=leaves, inline=base64.b64encode(data))
 
 
-async def no_download(path: Path) -> None:
+async def no_download(path: Path, came: Came) -> None:
     raise AssertionError(f"{path} was asked of the store")
 
 

@@ -1,4 +1,8 @@
-"""Models that were fetched, by digest. What lies here can be fetched again, so nothing is synced to the disk."""
+"""Models that were fetched, by digest. What lies here can be fetched again, so nothing is synced to the disk.
+
+What came of a model stays while the rest is missing. The process after one that was killed finds it, holds its whole
+leaves against their digests, and goes on behind them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,18 @@ from pathlib import Path
 from hanse_fabric.durable import space_errors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.tensors.digest import digest_bytes, digest_file
+from hanse_fabric.store.transfer import Came
+from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes, digest_file, whole_leaves
 
 KEPT = 2
 """The model of a round, which is evaluated and then trained from, and the one before it."""
-_SPARE = "spare"
+_SPARE, _PARTIAL = "spare", ".part"
+_TRANSIENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.GONE)
+"""After which what has come is kept."""
+
+
+Download = Callable[[Path, Came], Awaitable[None]]
+"""Fetches into a file what has not come yet."""
 
 
 class ModelCache:
@@ -29,8 +40,8 @@ class ModelCache:
         self._turn = asyncio.Lock()
         self._verified: OrderedDict[str, Path] = OrderedDict()
 
-    async def get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
-        """The file of `ref`, downloaded by `download(path)` where it is not here.
+    async def get(self, ref: ObjectRef, download: Download) -> Path:
+        """The file of `ref`, downloaded where it is not here.
 
         Raises:
             HanseError: TAMPERED when the content is not the announced one; NO_SPACE; what `download` raises.
@@ -38,7 +49,7 @@ class ModelCache:
         async with self._turn:
             return await self._get(ref, download)
 
-    async def _get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
+    async def _get(self, ref: ObjectRef, download: Download) -> Path:
         path = self._folder / ref.digest
         if ref.digest in self._verified and path.exists():
             self._verified.move_to_end(ref.digest)
@@ -73,20 +84,33 @@ class ModelCache:
     def _partial(self, path: Path) -> Path:
         return path.with_name(f"{path.name}.{os.getpid()}.part")
 
-    async def _download(self, ref: ObjectRef, path: Path, download: Callable[[Path], Awaitable[None]]) -> None:
-        partial = self._partial(path)
+    async def _download(self, ref: ObjectRef, path: Path, download: Download) -> None:
+        partial, came = path.with_name(f"{path.name}{_PARTIAL}"), Came()
         try:
             with space_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with suppress(FileNotFoundError):
-                    (self._folder / _SPARE).replace(partial)  # written over: its pages are in memory already
-                await download(partial)
-            if not await asyncio.to_thread(_holds, partial, ref):
+                if partial.exists():
+                    came.bytes = await asyncio.to_thread(_came, partial, ref)
+                else:
+                    with suppress(FileNotFoundError):
+                        (self._folder / _SPARE).replace(partial)  # written over: its pages are in memory already
+                resumed = came.bytes
+                await download(partial, came)
+            held = await asyncio.to_thread(_holds, partial, ref)
+            if resumed and not held:
+                # Behind its whole leaves there was no beginning of the next one, but what a file before has left.
+                came.bytes = LEAF_BYTES * await asyncio.to_thread(whole_leaves, partial, ref.leaves)
+                await download(partial, came)
+                held = await asyncio.to_thread(_holds, partial, ref)
+            if not held:
                 raise _tampered(ref)
             partial.replace(path)
+        except HanseError as error:
+            if error.code not in _TRANSIENT:
+                partial.unlink(missing_ok=True)
+            raise
         finally:
-            with suppress(FileNotFoundError):
-                partial.unlink()
+            came.stop()  # a thread that was left behind writes to no file that another goes on with
 
     def _prune(self) -> None:
         """Remove the models that are no longer kept, but one file, which the next download is written over."""
@@ -99,6 +123,13 @@ class ModelCache:
                     path.unlink()
                 else:
                     path.replace(spare)
+
+
+def _came(partial: Path, ref: ObjectRef) -> int:
+    """How many bytes of a model came before, as far as its file tells: its whole leaves, and what is behind them in a
+    file that is shorter than the model."""
+    whole, size = LEAF_BYTES * whole_leaves(partial, ref.leaves), partial.stat().st_size
+    return size if whole <= size < min(whole + LEAF_BYTES, ref.size) else min(whole, ref.size)
 
 
 def _holds(path: Path, ref: ObjectRef) -> bool:

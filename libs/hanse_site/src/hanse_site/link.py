@@ -25,6 +25,7 @@ from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import update_key
 from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.names import HUB_REGION
+from hanse_fabric.store.transfer import Came
 from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import Door
@@ -216,16 +217,23 @@ class SiteLink:
         return {name: await self._fetch(task, f"extras.{name}", ref, cache, seconds) for name, ref in extras.items()}
 
     async def _fetch(self, task: Task, what: str, ref: ObjectRef, cache: ModelCache, seconds: float) -> Path:
-        async def download(path: Path) -> None:
+        async def download(path: Path, came: Came) -> None:
             if ref.key is None:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
+            before = came.bytes
+            if before == ref.size:
+                return
             link = await ask_link(self.doors, task, ref.key)
-            await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
-            SITE_BYTES.add(ref.size, direction="down", carrier="store")
+            try:
+                await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size, came=came)
+            finally:
+                SITE_BYTES.add(max(came.bytes - before, 0), direction="down", carrier="store")
 
         if ref.inline is not None:
             SITE_BYTES.add(ref.size, direction="down", carrier="bus")
-        return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds, self.bus.clock))
+        return await cache.get(
+            ref, lambda path, came: keep_trying(lambda: download(path, came), seconds, self.bus.clock)
+        )  # fmt: skip
 
     def update_ref(self, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None) -> ObjectRef:
         """Name an update: by content, and by the place where `send_update` will put it.
@@ -252,7 +260,7 @@ class SiteLink:
             await self.send_update_bytes(task, named, await asyncio.to_thread(path.read_bytes), seconds=seconds)
             return named
 
-        upload = FileUpload(self._transfer, path, named)
+        upload = FileUpload(self._transfer, path, named, notes=path.with_name(f".{path.name}.sent"))
 
         async def go_on() -> None:
             key = await upload.run(lambda step: ask_upload(self.doors, task, named, step))

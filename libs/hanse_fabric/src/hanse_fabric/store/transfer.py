@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit
@@ -18,15 +22,44 @@ CHECKSUM = "x-amz-checksum-sha256"
 """The header that a store compares a part's content with: SHA-256 in base64."""
 
 
+@dataclass(slots=True)
+class Came:
+    """How many bytes of a file have come, from the first on; and whether more may be written to it."""
+
+    bytes: int = 0
+    over: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def stop(self) -> None:
+        """From now on nothing is written, though a thread that nobody waits for may still be fetching."""
+        with self.turn:
+            self.over = True
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While one writes.
+
+        Raises:
+            HanseError: CANCELLED when the file is not to be written to any more.
+        """
+        with self.turn:
+            if self.over:
+                raise HanseError(ErrorCode.CANCELLED, "the download was given up")
+            yield
+
+
 class Transfer(Protocol):
     """Moves files by links. Methods block and may be called from any thread."""
 
-    def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        """Download into `path`, whole or not at all; TOO_LARGE beyond `limit` bytes, GONE if the link has expired.
-
-        A file that has the name already may be written over, and is lost where the download fails.
+    def fetch(self, url: str, path: Path, *, limit: int, came: Came | None = None) -> None:
+        """Download into `path`; TOO_LARGE beyond `limit` bytes, GONE if the link has expired.
 
         The file is not flushed to the disk: whoever keeps it across a power failure must verify its digest then.
+
+        Args:
+            came: of the file at `path`: the download goes on after these, and what comes is counted here and stays
+                where it breaks. None: the file has its name when it is whole, or not at all; one that has the name
+                already may be written over, and is lost where the download fails.
         """
         ...
 
@@ -49,10 +82,22 @@ class HttpTransfer:
     def __init__(self, ca: Path | None = None, *, patience: float = 30.0) -> None:
         self._http = HttpClient(ca, patience=patience, connections=4)
 
-    def fetch(self, url: str, path: Path, *, limit: int) -> None:
+    def fetch(self, url: str, path: Path, *, limit: int, came: Came | None = None) -> None:
         _check_web(url)
-        with whole_file(path, sync=False, over=path) as file:
-            download(self._http, url, file, limit=limit, what=f"download of {path.name}")
+        what = f"download of {path.name}"
+        if came is None:
+            with whole_file(path, sync=False, over=path) as file:
+                download(self._http, url, file, limit=limit, what=what)
+            return
+        try:
+            with path.open("r+b" if path.exists() else "w+b") as file:
+                file.seek(came.bytes)
+                try:
+                    download(self._http, url, file, limit=limit, what=what, came=came)
+                finally:
+                    came.bytes = file.tell()
+        except OSError as error:
+            raise disk_error(path, error) from None
 
     def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:
         _check_web(part.url)
@@ -72,13 +117,16 @@ class HttpTransfer:
         self._http.close()
 
 
-def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: str) -> None:
-    """Fetch `url` into an empty file; after a break go on from the byte that was reached.
+def download(
+    http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: str, came: Came | None = None
+) -> None:  # fmt: skip
+    """Fetch `url` into a file from where it stands; after a break go on from the byte that was reached.
 
     Raises:
-        HanseError: TOO_LARGE as soon as more than `limit` bytes are announced or come; NOT_FOUND, GONE, UNAVAILABLE.
+        HanseError: TOO_LARGE as soon as more than `limit` bytes are announced or come; NOT_FOUND, GONE, UNAVAILABLE;
+            CANCELLED when `came` was stopped.
     """
-    version = ""
+    version, came = "", came or Came()
 
     def headers() -> dict[str, str]:
         return {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
@@ -86,27 +134,31 @@ def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: st
     def read(response: urllib3.BaseHTTPResponse) -> None:
         nonlocal version
         tag = response.headers.get("ETag", "")
-        if response.status != 206 or tag != version:
+        goes_on = response.status == 206 and version in ("", tag)
+        version = tag
+        if not goes_on:
             # The object is another one by now: the bytes that were fetched so far are of no use.
             resumed = file.tell() > 0 and response.status == 206
             file.seek(0)
-            file.truncate()
-            version = tag
             if resumed:
                 raise urllib3.exceptions.ProtocolError("the object changed between two parts of its download")
         announced = response.headers.get("Content-Length", "")
         end = file.tell() + int(announced) if announced.isdecimal() else None
         if end is not None and end > limit:
             raise _too_large(what, limit)
-        for got in response.stream(_READ_BYTES, decode_content=False):
+        while got := response.read1(_READ_BYTES, decode_content=False):  # as it comes: none is lost by a break
             if file.tell() + len(got) > limit:
                 raise _too_large(what, limit)
-            file.write(got)
+            with came.writing():
+                file.write(got)
+                file.flush()
         if end is not None and file.tell() != end:
             raise urllib3.exceptions.ProtocolError(f"ended after {file.tell()} of {end} bytes")
 
     try:
         http.request("GET", url, read, headers=headers)
+        with came.writing():
+            file.truncate()
     except Refused as refused:
         raise refused.explain(what) from None
 

@@ -58,6 +58,15 @@ class Digester:
         return combine_leaves(leaves), leaves if len(leaves) > 1 else ()
 
 
+def whole_leaves(path: Path, leaves: tuple[str, ...]) -> int:
+    """How many leaves of a file are the announced ones, from the first on."""
+    with path.open("rb") as file:
+        for number, leaf in enumerate(leaves):
+            if hashlib.sha256(file.read(LEAF_BYTES)).hexdigest() != leaf:
+                return number
+    return len(leaves)
+
+
 def digest_bytes(data: bytes | memoryview) -> tuple[str, tuple[str, ...]]:
     """(digest, leaves) of bytes; leaves are empty when there is only one."""
     digester = Digester()
