@@ -26,7 +26,7 @@ PHASES = (
     ("prepare",),
     ("nats", "store"),
     ("state",),
-    ("coordinator", "aggregator", "model-registry", "compensator"),
+    ("coordinator", "aggregator", "model-registry", "compensator", "console"),
     ("invite",),
     ("site-north", "site-south"),
     ("train",),

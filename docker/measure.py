@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-SERVICES = ("coordinator", "aggregator", "compensator", "model-registry", "datapod")
+SERVICES = ("coordinator", "aggregator", "compensator", "model-registry", "console", "datapod")
 IMAGES = (*SERVICES, "tools", "nats", "seaweedfs")
 PORT = 18_081
 LIMIT_S = 60.0
@@ -29,6 +29,7 @@ SETTINGS = {
     "HANSE_JOIN_URL": "http://127.0.0.1:1",
     "HANSE_TOKEN": "none",
     "HANSE_DATA": "/tmp/none.npz",  # noqa: S108
+    "HANSE_CONSOLE_HUB": "http://127.0.0.1:1",
     "HANSE_REGISTRY_KEY": "/tmp/registry.pem",  # noqa: S108 - in the container
     "HANSE_COMPENSATOR_KEY": "/tmp/compensator.pem",  # noqa: S108
 }

@@ -32,6 +32,7 @@ FILES = {
     "aggregator": (),
     "compensator": ("compensator-key/compensator.pem",),
     "model-registry": ("registry-key/registry.pem",),
+    "console": (),
     "provisioner": (),
     "nats": ("nats-accounts/accounts.conf",),
     "store": ("store-server/s3.json",),
@@ -39,6 +40,8 @@ FILES = {
 }
 """Whose volume gets which secrets, beside credentials for the bus and the store of the same name."""
 STORE = {"provisioner": "admin"}
+PROXY = ("coordinator", "console")
+"""Who has the secret by which the console is believed who asks through it."""
 
 
 def secrets() -> None:
@@ -56,8 +59,10 @@ def secrets() -> None:
         if credentials.exists():
             shutil.copyfile(credentials, folder / "bus.creds")
         store = KEYS / f"store-{STORE.get(name, name)}"
-        if store.exists():
-            keys = {f"store_{key}": (store / key).read_text() for key in ("access_key", "secret_key")}
+        keys = {f"store_{key}": (store / key).read_text() for key in ("access_key", "secret_key") if store.exists()}
+        if name in PROXY:
+            keys["proxy_secret"] = (KEYS / "proxy-secret" / "proxy_secret").read_text()
+        if keys:
             (folder / "config.yaml").write_text(json.dumps(keys))
 
 

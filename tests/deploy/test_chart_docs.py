@@ -78,7 +78,9 @@ def test_after_a_disaster_the_commands_of_the_docs_stop_the_services_restore_and
     def replicas(manifests: list[Any], kind: str) -> dict[str, int]:
         return {name: one["spec"]["replicas"] for name, one in of_kind(manifests, kind).items()}
 
-    assert replicas(stopped, "Deployment") == {"hub-hanse-aggregator": 0, "hub-hanse-model-registry": 0}
+    # The console, too: it is never ready without a coordinator, and helm waits.
+    services = ("aggregator", "console", "model-registry")
+    assert replicas(stopped, "Deployment") == {f"hub-hanse-{name}": 0 for name in services}
     assert replicas(stopped, "StatefulSet") == {"hub-hanse-coordinator": 0, "hub-hanse-nats": 3, "hub-hanse-store": 1}
     assert min(replicas(started, "Deployment").values()) > 0
     assert min(replicas(started, "StatefulSet").values()) > 0

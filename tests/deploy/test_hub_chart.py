@@ -16,6 +16,7 @@ from deploy.charts import CHARTS, Render, Text, containers, of_kind, pods
 from deploy.hub_arrows import arrows_in, arrows_of_code, arrows_out, chosen
 from deploy.value_sets import EVERYTHING, PRODUCTION
 from hanse_aggregator.settings import AggregatorSettings
+from hanse_console.settings import ConsoleSettings
 from hanse_coordinator.settings import CoordinatorSettings
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -32,6 +33,7 @@ SERVICES = {
     "coordinator": ("StatefulSet", CoordinatorSettings),
     "aggregator": ("Deployment", AggregatorSettings),
     "model-registry": ("Deployment", RegistrySettings),
+    "console": ("Deployment", ConsoleSettings),
 }
 BOUNDS = ("max_payload", "max_control_line", "max_connections", "authorization", "write_deadline", "ping_interval")
 FEDERATED: dict[str, Any] = {**EVERYTHING, "nats": {}, "store": {}}
@@ -110,7 +112,8 @@ def test_services_are_given_settings_that_they_have(service: str, values: dict[s
     pod = of_kind(manifests, kind)[f"demo-hanse-{service}"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     given = {one["name"]: one.get("value") for one in container["env"]}
-    given |= of_kind(manifests, "ConfigMap")["demo-hanse-connection"]["data"]
+    if "envFrom" in container:
+        given |= of_kind(manifests, "ConfigMap")["demo-hanse-connection"]["data"]
     assert set(given) <= known
     plain = {name.removeprefix("HANSE_").lower(): value for name, value in given.items() if value is not None}
     settings(**plain, store_secret_key="s")  # what is written is what the service takes
@@ -118,6 +121,64 @@ def test_services_are_given_settings_that_they_have(service: str, values: dict[s
     for name, value in given.items():
         if value is not None and value.startswith("/etc/hanse/"):
             assert any(value.startswith(path) for path in mounted), f"{name}: {value} is not mounted"
+
+
+def environment(manifests: list[dict[str, Any]], kind: str, service: str) -> dict[str, Any]:
+    pod = of_kind(manifests, kind)[f"demo-hanse-{service}"]["spec"]["template"]["spec"]
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod["containers"][0]["env"]}
+
+
+def test_the_console_has_no_key_but_the_secret_by_which_the_coordinator_believes_it(render: Render) -> None:
+    manifests = render("hanse", FEDERATED)
+    pod = of_kind(manifests, "Deployment")["demo-hanse-console"]["spec"]["template"]["spec"]
+    assert [volume for volume in pod["volumes"] if "emptyDir" not in volume] == []
+    assert "envFrom" not in pod["containers"][0], "it is told of neither bus nor store"
+    ref = {"secretKeyRef": {"name": "demo-hanse-proxy-secret", "key": "proxy_secret", "optional": True}}
+    holders = [place for place, one in pods(manifests) for container in one["containers"]
+               if ref in [each.get("valueFrom") for each in container.get("env", [])]]  # fmt: skip
+    assert sorted(holders) == ["Deployment/demo-hanse-console", "StatefulSet/demo-hanse-coordinator"]
+    assert wanted({}, Wishes(), datetime.now(UTC))["proxy-secret"]["proxy_secret"]
+
+
+def test_without_the_console_nothing_of_it_is_left(render: Render) -> None:
+    manifests = render(
+        "hanse", {"console": {"enabled": False}, "ingress": {"enabled": True, "api": {"host": "a.example"}}}
+    )
+    assert not [one for one in manifests if "console" in one["metadata"]["name"]]
+    assert "HANSE_PROXY_SECRET" not in environment(manifests, "StatefulSet", "coordinator")
+    assert not [arrow for arrow in arrows_out(list(of_kind(manifests, "NetworkPolicy").values())) if "console" in arrow]
+
+
+PRIVATE = "10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fc00::/7"
+
+
+@pytest.mark.parametrize(
+    ("values", "proxies", "console"),
+    [
+        ({}, None, None),
+        ({"ingress": {"enabled": True, "console": {"host": "hanse.example"}}}, PRIVATE, "https://hanse.example"),
+        (
+            {"ingress": {"enabled": True, "tls": {"enabled": False}, "console": {"host": "hanse.example"}},
+             "hub": {"trustedProxies": ["10.244.0.0/16", "fd00::/64"]}},
+            "10.244.0.0/16,fd00::/64", "http://hanse.example",
+        ),
+        (
+            {"gateway": {"enabled": True, "parentRefs": [{"name": "public"}], "console": {"host": "hanse.example"}},
+             "hub": {"consoleUrl": "https://elsewhere.example"}},
+            PRIVATE, "https://elsewhere.example",
+        ),
+    ],
+)  # fmt: skip
+def test_behind_an_ingress_people_are_told_apart_and_links_lead_to_the_console(
+    values: dict[str, Any], proxies: str | None, console: str | None, render: Render
+) -> None:
+    manifests = render("hanse", values)
+    hub, pages = environment(manifests, "StatefulSet", "coordinator"), environment(manifests, "Deployment", "console")
+    assert hub.get("HANSE_TRUSTED_PROXIES") == pages.get("HANSE_CONSOLE_PROXIES") == proxies
+    assert hub.get("HANSE_CONSOLE_URL") == console
+    doors = [rule["host"] for one in of_kind(manifests, "Ingress").values() for rule in one["spec"]["rules"]]
+    doors += [host for one in of_kind(manifests, "HTTPRoute").values() for host in one["spec"]["hostnames"]]
+    assert doors == ["hanse.example"] * bool(values)
 
 
 def test_pods_are_given_longer_to_stop_than_services_take(render: Render) -> None:

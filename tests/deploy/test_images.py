@@ -69,7 +69,8 @@ def _brought(wanted: Sequence[str], ours: Mapping[str, Mapping[str, list[str]]])
 def test_an_image_has_its_own_distribution_and_of_the_others_only_what_that_requires(image: str) -> None:
     own, others = _brought(IMAGES[image]["install"], _ours())
     assert sorted(own) == IMAGES[image]["ours"]
-    services = {"hanse-coordinator", "hanse-aggregator", "hanse-compensator", "hanse-model-registry", "hanse-datapod"}
+    services = {f"hanse-{name}" for name in ("coordinator", "aggregator", "compensator", "console", "datapod")}
+    services.add("hanse-model-registry")
     assert len(own & services) == (0 if image == "tools" else 1)
     assert ("torch" in others) == ("torch" in IMAGES[image])
 

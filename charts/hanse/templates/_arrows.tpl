@@ -20,6 +20,9 @@ arrows:
   - {from: {{ . }}, to: store, port: 8333}
   {{- end }}
   {{- end }}
+  {{- if .Values.console.enabled }}
+  - {from: console, to: coordinator, port: 8080}
+  {{- end }}
   {{- if .Values.tests.enabled }}
   - {from: test, to: coordinator, port: 8080}
   {{- end }}
@@ -41,7 +44,7 @@ outside:
   - {to: store, from: {{ $store | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.externalStore.url "default" (ternary 80 443 (hasPrefix "http://" .Values.externalStore.url))) }}}
   {{- end }}
   {{- if .Values.otlpEndpoint }}
-  - {to: otlp, from: {{ concat (list "coordinator" "aggregator" "model-registry") (ternary (list "compensator") list .Values.compensator.enabled) | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
+  - {to: otlp, from: {{ concat (list "coordinator" "aggregator" "model-registry") (ternary (list "console") list .Values.console.enabled) (ternary (list "compensator") list .Values.compensator.enabled) | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
   {{- end }}
   {{- with .Values.hub.signIn.provider.issuer }}
   - {to: provider, from: ["coordinator"], port: {{ include "hanse-common.port" (dict "url" . "default" 443) }}}
@@ -54,5 +57,5 @@ outside:
   - {to: public-store, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 80 443 (hasPrefix "http://" .))) }}}
   {{- end }}
   {{- end }}
-dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "restore") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "test") list .Values.tests.enabled) | toJson }}
+dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "restore") (ternary (list "console") list .Values.console.enabled) (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "test") list .Values.tests.enabled) | toJson }}
 {{- end -}}

@@ -148,6 +148,37 @@ checksum/connection: {{ include "hanse.connection" .ctx | sha256sum }}
 {{- add (int .grace) (int (.preStop | default 0)) 10 -}}
 {{- end -}}
 
+{{/* Networks of the proxies before API and console, with commas: those that are named, else any private one where Ingress or Gateway
+     lead here. Empty: there is no proxy. */}}
+{{- define "hanse.trustedProxies" -}}
+{{- if .Values.hub.trustedProxies -}}
+{{- join "," .Values.hub.trustedProxies -}}
+{{- else if or .Values.ingress.enabled .Values.gateway.enabled -}}
+10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fc00::/7
+{{- end -}}
+{{- end -}}
+
+{{/* Address at which browsers reach the console; empty: it is not known. */}}
+{{- define "hanse.consoleUrl" -}}
+{{- $ingress := and .Values.console.enabled .Values.ingress.enabled .Values.ingress.console.host -}}
+{{- $gateway := and .Values.console.enabled .Values.gateway.enabled .Values.gateway.console.host -}}
+{{- if .Values.hub.consoleUrl -}}
+{{- .Values.hub.consoleUrl -}}
+{{- else if $ingress -}}
+{{- ternary "https" "http" .Values.ingress.tls.enabled }}://{{ $ingress }}
+{{- else if $gateway -}}
+https://{{ $gateway }}
+{{- end -}}
+{{- end -}}
+
+{{/* What console and coordinator both have, by which the one is believed who asks through it. Optional: keys that were made for an
+     earlier release lack it until they are made anew. */}}
+{{- define "hanse.proxySecret" -}}
+- name: HANSE_PROXY_SECRET
+  valueFrom:
+    secretKeyRef: {name: {{ include "hanse.secret" (dict "ctx" . "secret" "proxy-secret") }}, key: proxy_secret, optional: true}
+{{- end -}}
+
 {{/* A pause before SIGTERM, so that Services and Ingress have forgotten the pod when it stops listening. Takes: seconds. */}}
 {{- define "hanse.preStop" -}}
 lifecycle:

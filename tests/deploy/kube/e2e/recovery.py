@@ -15,6 +15,7 @@ KEPT = ("authority", "registry-key", "operator-key")
 NEWEST: Mapping[str, Any] = {"backup": {"restore": {"from": "newest"}}}
 STOPPED: Mapping[str, Any] = {
     "coordinator": {"replicas": 0},
+    "console": {"replicas": 0},
     "aggregator": {"replicas": 0},
     "modelRegistry": {"replicas": 0},
     "compensator": {"enabled": False},

@@ -68,7 +68,7 @@ def names(wishes: Wishes) -> list[str]:
     found = ["authority", "nats-accounts", *(f"bus-{role.value}" for role in BUS_ROLES)]
     found += ["bus-tls"] if wishes.tls else []
     found += [*(f"store-{name}" for name in IDENTITIES), "store-server"] if wishes.store_server else []
-    found += ["registry-key", *(["compensator-key"] if wishes.compensator else []), "operator-key"]
+    found += ["registry-key", *(["compensator-key"] if wishes.compensator else []), "operator-key", "proxy-secret"]
     return found
 
 
@@ -98,6 +98,7 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
     if wishes.compensator:
         made["compensator-key"].setdefault("compensator.pem", private_pem(X25519PrivateKey.generate()))
     made["operator-key"].setdefault("api_key", make_api_key().text.encode())
+    made["proxy-secret"].setdefault("proxy_secret", secrets.token_urlsafe(32).encode())
     return made
 
 
