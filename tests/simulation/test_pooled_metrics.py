@@ -128,7 +128,8 @@ def test_classes_and_values_of_real_tables_are_counted_as_pooled(tmp_path: Path,
     columns = tuple(Column(name=f"c{at}") for at in range(pool.shape[1] - 1))
     pool = pool.set_axis([*(column.name for column in columns), "target"], axis=1).sample(frac=1.0, random_state=0)
     task = "classification" if classes else "regression"
-    schema = TabularSchema(features=columns, target="target", task=task, classes=classes or None)
+    bounds = () if classes else (0.0, 350.0)
+    schema = TabularSchema(features=columns, target="target", task=task, classes=classes or None, target_bounds=bounds)
     sites, tests = {}, {}
     for site, part in zip(WARDS, np.array_split(np.arange(len(pool)), 3), strict=True):
         pool.iloc[part].to_csv(tmp_path / f"{site}.csv", index=False)
@@ -137,7 +138,8 @@ def test_classes_and_values_of_real_tables_are_counted_as_pooled(tmp_path: Path,
         (tmp_path / site).mkdir()
         data = SiteData(tables.train.examples, tables.test.examples)
         sites[site], tests[site] = RehearsedSite(tmp_path / site, data, schema, None, tables), tables.test
-    metrics = ["auroc", "f1", "brier"] if classes else ["mae", "rmse", "r2"]
+    pairs = ["concordance", "concordance_correlation"]
+    metrics = ["auroc", "f1", "brier"] if classes else ["mae", "rmse", "r2", *pairs]
     body = {
         "rounds": 3, "model": {"name": "logistic" if classes else "linear"}, "evaluate": {"metrics": metrics},
         "train": {"optimizer": {"name": "sgd", "lr": 0.05}}, "secure_aggregation": {"mode": "compensator"},
@@ -162,6 +164,12 @@ def test_classes_and_values_of_real_tables_are_counted_as_pooled(tmp_path: Path,
     else:
         assert made.metrics["mae"] == pytest.approx(mean_absolute_error(y, outputs), rel=1e-5)  # the model's float32
         assert made.metrics["r2"] == pytest.approx(r2_score(y, outputs), abs=1e-5)
+        true, said_ = np.sign(y.reshape(-1, 1) - y.ravel()), np.sign(outputs - outputs.ravel())
+        exact = ((true * said_)[true != 0].mean() + 1) / 2
+        assert made.metrics["concordance"] == pytest.approx(exact, abs=3e-3)  # of 90 patients
+        apart = y.var() + outputs.var() + (y.mean() - outputs.mean()) ** 2
+        lin = 2 * np.cov(y.ravel(), outputs.ravel(), bias=True)[0, 1] / apart
+        assert made.metrics["concordance_correlation"] == pytest.approx(lin, abs=1e-5)
 
 
 def test_a_coordinator_that_dies_tells_the_same(wards: Wards, there: dict[str, Any], tmp_path: Path) -> None:

@@ -77,6 +77,29 @@ def test_a_site_counts_scores_as_finely_as_its_policy_opens_and_without_noise_on
     private.privacy.check(task(kind=TaskKind.EVALUATE))
 
 
+def test_a_site_counts_values_by_what_is_said_of_them_where_its_policy_opens_it_and_by_its_schemas_bounds_alone():
+    of_days = {"features": [{"name": "age"}], "target": "days", "task": "regression", "target_bounds": [0, 7, 365]}
+    table = TabularSchema.model_validate(of_days)
+    masked = Policy.model_validate({"masking": {"required": True}})
+    opened = Policy.model_validate({"masking": {"required": True}, "asking": {"protocols": ["concordance"]}})
+
+    def counting_days(bins, bounds=(0, 7, 365)):
+        counts = {"names": ["concordance"], "task": "regression", "classes": 0, "bins": bins, "bounds": list(bounds)}
+        return task(kind=TaskKind.EVALUATE, config={"evaluate": {"counts": counts}})
+
+    for bins in (64, 8192):
+        assert "asking.protocols: concordance" in refused(masked.check_asking, counting_days(bins), table)
+        for policy in (opened, Policy()):
+            policy.check_asking(counting_days(bins), table)
+    masked.check_asking(counting_days(32), table)
+    for bounds in ((0, 7.5, 365), (0, 7), (0, 6, 7, 365)):
+        for policy in (opened, masked, Policy()):
+            with pytest.raises(HanseError, match="they are not the target_bounds"):
+                policy.check_asking(counting_days(32, bounds), table)
+    with pytest.raises(HanseError, match="they are not the target_bounds"):
+        Policy().check_asking(counting_days(32), table.model_copy(update={"target_bounds": ()}))
+
+
 def test_only_what_reads_the_sites_data_is_held_to_its_columns():
     policy = Policy(asking=AskingPolicy(columns=("age",), phenotypes=("HEIGHT",)))
     table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "age"})

@@ -69,6 +69,28 @@ def test_without_the_noise_they_are_the_metrics_of_exact_counts(classes: int) ->
         assert found.curves.get(name) == plain.curves.get(name), name
 
 
+def test_concordance_without_the_noise_is_that_of_coarse_cells_and_one_example_moves_one() -> None:
+    evaluation = Evaluation.model_validate({"metrics": ("concordance",), "classes": 0, "bounds": (-4, 4)})
+    counts = with_noise(evaluation, PrivateMetrics(rows=2, epsilon=2.0))
+    assert (counts.cells, counts.scale, counts.bins) == (1, 1.0, 16)
+    exact = Counts(("concordance",), "regression", 0, 16, bounds=(-4.0, 4.0))
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(800, 1))
+    sites = [(0.5 * part + rng.normal(size=part.shape) / 2, part, None) for part in np.split(y, [300, 500])]
+    found, plain = of_sites(counts, sites), of_sites(exact, sites)
+    assert found.metrics == plain.metrics
+    assert found.curves["concordance_between"] == plain.curves["concordance_between"]
+    some = [counts_of(counts, 0.5 * y[:at], y[:at]).view(np.int64) for at in (0, 1, 799, 800)]
+    for less, more in zip(some[::2], some[1::2], strict=True):
+        assert np.abs(more - less).sum() == STEPS
+    wild = counts_of(counts, np.array([[np.nan], [np.inf]]), np.zeros((2, 1))).view(np.int64)
+    assert wild[2:].sum() == 2 * STEPS  # never a refusal, which would tell of them
+    noisy = of_sites(counts, sites, NoiseSource(b"0" * 32))
+    error = noisy.curves["noise"]["standard_error"]["concordance"]
+    assert 0 < error < 0.05
+    assert noisy.metrics["concordance"] == pytest.approx(plain.metrics["concordance"], abs=5 * error)
+
+
 def test_without_the_noise_groups_are_those_of_exact_counts() -> None:
     counts, exact = asked(groups=SEX)
     sites = [drawn(600, seed=at) for at in range(2)]

@@ -39,7 +39,7 @@ OF_NUMBERS = of_task("regression")
 
 def counts_for(classes: int, names: tuple[str, ...] = OF_CLASSES, bins: int | None = None) -> Counts:
     task = "classification" if classes else "regression"
-    return Counts(names, task, classes, bins or finest(classes, names))
+    return Counts(names, task, classes, bins or finest(classes, names), bounds=() if classes else (-1e6, 0.0, 1e6))
 
 
 def over_sites(counts: Counts, outputs: np.ndarray, targets: np.ndarray, shares: tuple[float, ...]) -> Pooled:

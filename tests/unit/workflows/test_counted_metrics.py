@@ -29,10 +29,11 @@ from hanse_workflows.submission import check_submitted
 _COLUMNS = (Column(name="age"), Column(name="dose"))
 _CLASSES = TabularSchema(features=_COLUMNS, target="died", classes=2)
 _NUMBERS = TabularSchema(features=_COLUMNS, target="stay", task="regression")
+_DAYS = TabularSchema(features=_COLUMNS, target="stay", task="regression", target_bounds=(0, 7, 365))
 
 
 def submitted(schema: DataSchema = _CLASSES, **changes: Any) -> Job:
-    model = "linear" if schema is _NUMBERS else "logistic"
+    model = "linear" if schema in (_NUMBERS, _DAYS) else "logistic"
     job = completed_job(check_job({"rounds": 1, "model": {"name": model}} | changes), schema)
     check_submitted(job, schema=schema)
     return job
@@ -43,6 +44,18 @@ def test_the_schema_says_of_how_many_classes_is_counted() -> None:
     assert submitted(_NUMBERS, evaluate={"metrics": ["mae", "r2"]}).evaluate.classes == 0
     of_arrays = ArraySchema(shape=(4,))
     assert submitted(of_arrays, model={"name": "mlp", "outputs": 3}, evaluate={"metrics": ["f1"]}).evaluate.classes == 3
+
+
+def test_concordance_is_counted_by_the_schemas_bounds_in_cells_that_fit() -> None:
+    job = submitted(_DAYS, rounds=3, stop={"metric": "concordance", "patience": 1})
+    assert (job.evaluate.metrics, job.evaluate.bounds) == (("concordance",), (0.0, 7.0, 365.0))
+    counts = counts_of_job(job)
+    assert counts is not None
+    assert (counts.bins, counts.bounds, counts.ranks) == (8192, (0.0, 7.0, 365.0), True)
+    noisy = {"mechanism": "dp_sgd", "placement": "local", "epsilon": 3, "metrics": {}}
+    private = counts_of_job(submitted(_DAYS, evaluate={"metrics": ["concordance"]}, prepare="none", privacy=noisy))
+    assert private is not None
+    assert (private.bins, private.scale, private.ranks) == (16, 1.0, False)
 
 
 def test_a_metric_to_stop_by_is_counted_without_another_word() -> None:
@@ -61,7 +74,22 @@ def test_means_that_every_run_has_need_no_counts() -> None:
     [
         (_CLASSES, {"evaluate": {"metrics": ["aurok"]}}, "metrics: 'aurok' is none of Hanse's own: loss, .*auroc"),
         (_CLASSES, {"evaluate": {"metrics": ["Confusion"]}}, "'Confusion' is none of Hanse's own.*hanse run curves"),
-        (_NUMBERS, {"evaluate": {"metrics": ["concordance"]}}, "of two classes it is auroc; of regression it is not"),
+        (_NUMBERS, {"evaluate": {"metrics": ["concordance"]}}, "concordance.*target_bounds of the project's schema: -"),
+        (_NUMBERS, {"rounds": 3, "stop": {"metric": "concordance", "patience": 1}}, "target_bounds of the project's"),
+        (_DAYS, {"evaluate": {"metrics": ["concordance"], "bounds": [0, 8, 365]}}, r"the project's schema: .0.0, 7.0"),
+        (_DAYS, {"evaluate": {"metrics": ["concordance"], "bins": 31}}, "evaluate.bins: 31.*another power of two"),
+        (_DAYS, {"evaluate": {"metrics": ["concordance"], "bins": 16384}}, "evaluate.bins: 16384.*at most 8192"),
+        (_CLASSES, {"evaluate": {"metrics": ["concordance"]}}, "'concordance'.*a metric of classification: .*auroc"),
+        (_DAYS, {"evaluate": {"metrics": ["c_index"]}}, "of regression it is called concordance; of two"),
+        (_DAYS, {"evaluate": {"metrics": ["CCC"]}}, "here it is called concordance_correlation"),
+        (
+            _DAYS,
+            {
+                "evaluate": {"metrics": ["concordance", "mae"]}, "prepare": "none",
+                "privacy": {"mechanism": "dp_sgd", "placement": "local", "epsilon": 3, "metrics": {}},
+            },
+            "evaluate.metrics: 'mae'.*no sums of regression with a section privacy: errors have no bound",
+        ),
         (_CLASSES, {"evaluate": {"metrics": "auroc"}}, r"evaluate.metrics: a list is needed, .*\(given 'auroc'\)"),
         (_NUMBERS, {"evaluate": {"metrics": ["auroc"]}}, "evaluate.metrics: 'auroc'.*a metric of regression: .*mae"),
         (_CLASSES, {"evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*a metric of classification.*auroc"),

@@ -105,6 +105,14 @@ def _calibration(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     return CurvesTable("Calibration", ("probability", "examples", "predicted", "observed"), rows) if rows else None
 
 
+def _concordance(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
+    between = curves.get("concordance_between")
+    if not between:
+        return None
+    row = tuple(f"{value:.4f}" for value in between)
+    return CurvesTable("Concordance of all examples, for certain", ("at least", "at most"), [row])
+
+
 _ABOUT = ("examples", "standard_error")
 """Of a group: no metrics."""
 
@@ -147,7 +155,7 @@ def _points(
     return made
 
 
-_OF_CARDS = (_by_class, confusion_table, _calibration, _by_group)
+_OF_CARDS = (_by_class, confusion_table, _calibration, _concordance, _by_group)
 _TABLES = (
     *_OF_CARDS,
     _points("roc", "ROC", ("false positive rate", "true positive rate")),

@@ -16,6 +16,7 @@ from hanse_fabric.text_files import read_yaml
 from hanse_schemas import metrics
 from hanse_schemas.prepare import Prepare
 from hanse_schemas.resources import FIELD, Resources
+from hanse_schemas.schema import TargetBounds
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
 from hanse_schemas.subgroups import Subgroups
@@ -87,9 +88,11 @@ class Evaluation(Frozen):
         optional: whether sites whose policies do not let this be counted take part all the same, and count nothing; so
             it is of what a job was given.
         subgroups: the metrics also by groups of a column; they are named then.
-        bins: of the histograms of scores that AUROC and average precision are made of; None: as many as fit. With
-            2, 4, 8, 16 or 32 sites are asked nothing fine, and the values are coarse.
+        bins: of the histograms of scores that AUROC and average precision are made of, or cells of `concordance`;
+            None: as many as fit. With 2, 4, 8, 16 or 32 sites are asked nothing fine, and the values are coarse.
         classes: which the counts are of; 0 for regression. A job need not say it where the project's schema does.
+        bounds: by which values are counted for `concordance`: the schema's `target_bounds`, which the hub writes into a
+            submitted job, and no others.
     """
 
     every: int = Field(default=1, ge=0)
@@ -100,6 +103,7 @@ class Evaluation(Frozen):
     subgroups: Subgroups | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     bins: int | None = Field(default=None, ge=2, exclude_if=lambda given: given is None)  # since 0.2.0
     classes: int | None = Field(default=None, ge=0, exclude_if=lambda given: given is None)  # since 0.2.0
+    bounds: TargetBounds = ()  # since 0.2.0
 
     @model_validator(mode="after")
     def _is_known(self) -> Evaluation:

@@ -10,14 +10,17 @@ from typing import Literal
 
 Better = Literal["max", "min"]
 Task = Literal["classification", "regression"]
-Family = Literal["confusion", "scores", "probabilities", "moments"]
-"""What sites count together: examples by true and predicted class; by score; by probability; sums of errors."""
+Family = Literal["confusion", "scores", "probabilities", "moments", "agreement", "pairs"]
+"""What sites count together: examples by true and predicted class; by score; by probability; sums of errors; sums of
+values and of what is said of them; examples by both, and pairs that a site ranks itself."""
 
 _WORST = "_min"
 MOST_CLASSES = 64
 """Of which sites can count together."""
 FINEST, COARSE = 5888, 32
 """Bins of the histograms of scores of all classes together: the most, and so few that no policy needs to open them."""
+FINEST_CELLS = 8192
+"""Of values by what is said of them: 64 by 128."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ COUNTED: Mapping[str, Counted] = MappingProxyType({
         Counted("mae", "min", "regression", "moments"),
         Counted("rmse", "min", "regression", "moments"),
         Counted("r2", "max", "regression", "moments"),
+        Counted("concordance", "max", "regression", "pairs"),
+        Counted("concordance_correlation", "max", "regression", "agreement"),
     )
 })  # fmt: skip
 """By name, in the order in which tables show them. `matthews` and `r2`, where a job names them, are those of all
@@ -96,13 +101,12 @@ def known(name: str) -> Metric | Counted | None:
 
 
 _CURVES = "it comes with the others, and `hanse run curves` shows it (run.curves())"
-_CONCORDANCE = (
-    "of two classes it is auroc; of regression it is not counted, for sites would count pairs of truth and score, "
-    "which tell of single people (docs/model-metrics.md)"
-)
+_CONCORDANCE = "of regression it is called concordance; of two classes it is auroc"
+_AGREEMENT = "here it is called concordance_correlation"
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("confusion", "confusion_matrix", "calibration", "calibration_curve", "roc", "roc_curve"), _CURVES)
-    | dict.fromkeys(("concordance", "concordance_index", "c_index", "cindex", "harrell"), _CONCORDANCE)
+    | dict.fromkeys(("concordance_index", "c_index", "cindex", "c-index", "harrell", "harrell_c"), _CONCORDANCE)
+    | dict.fromkeys(("ccc", "lin", "lins_ccc", "concordance_corrcoef", "concordancecorrcoef"), _AGREEMENT)
     | dict.fromkeys(("auc", "roc_auc", "aucroc"), "here it is called auroc")
     | {"recall": "here it is called sensitivity", "mcc": "here it is called matthews"}
     | {"auprc": "here it is called average_precision", "ppv": "here it is called precision"}

@@ -20,6 +20,7 @@ from hanse_schemas import metrics
 from hanse_schemas.preparation import Finite, Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
 from hanse_schemas.subgroups import completed_subgroups
+from hanse_schemas.target_bounds import completed_bounds
 
 if TYPE_CHECKING:
     from hanse_schemas.job import Job
@@ -277,8 +278,9 @@ def with_counts(job: Job, schema: DataSchema | None) -> Job:
     if not metrics.families(names):
         return job
     groups = None if asked.subgroups is None else completed_subgroups(asked.subgroups, schema)
+    bounds = completed_bounds(asked.bounds, schema) if classes == 0 and "concordance" in names else ()
     told = asked.model_copy(
-        update={"metrics": names, "classes": classes, "optional": optional, "subgroups": groups}
+        update={"metrics": names, "classes": classes, "optional": optional, "subgroups": groups, "bounds": bounds}
     )  # fmt: skip
     return job if told == asked else job.model_copy(update={"evaluate": told})
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MOST_COUNTS
-from hanse_schemas.metrics import COARSE, FINEST, MOST_CLASSES, families
+from hanse_schemas.metrics import COARSE, FINEST, FINEST_CELLS, MOST_CLASSES, families
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, Rule
 from hanse_schemas.subgroups import MOST_GROUPS
 
@@ -66,6 +66,12 @@ PROTOCOLS: Mapping[str, Protocol] = {
         "test examples of each class by the class that is predicted, of many classes", MOST_CLASSES, coarse=False,
         instead="evaluate.metrics without those that are made of the confusion matrix, which needs no protocol where "
         f"there are {COARSE} classes or fewer; accuracy needs none",
+    ),
+    "concordance": Protocol(
+        "test examples by where their value and the model's are, and how many pairs of a site's own the model ranks "
+        "rightly", FINEST_CELLS, coarse=False,
+        instead=f"evaluate.bins: {COARSE} makes concordance of {COARSE} cells, up to 0.1 off; mae, rmse, r2 and "
+        "concordance_correlation need no cells",
     ),
     "subgroup_counts": Protocol(
         "what is counted of test examples, by each value of a category or band of a number", MOST_GROUPS, coarse=False,
@@ -131,6 +137,10 @@ def asked_by_counts(
         questions = FINEST if bins is None else bins * (classes if classes > 2 else 1) * max(1, groups)
         if bins is None or questions > COARSE or bins & (bins - 1):
             asked["score_histograms"] = questions
+    if "pairs" in needed:
+        questions = FINEST_CELLS if bins is None else bins * max(1, groups)
+        if bins is None or questions > COARSE or bins & (bins - 1):
+            asked["concordance"] = questions
     if "probabilities" in needed:
         asked["calibration"] = PROTOCOLS["calibration"].most
     if "confusion" in needed and classes > COARSE:

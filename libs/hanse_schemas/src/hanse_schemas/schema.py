@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
@@ -17,6 +17,20 @@ LARGEST_WEIGHT = 1e6
 MOST_BOUNDS = 30
 """Of bands: they and those of whom the number is missing are 32 groups."""
 Bound = Annotated[float, Field(allow_inf_nan=False)]
+MOST_TARGET_BOUNDS = 33
+
+
+def _ends(given: tuple[float, ...]) -> tuple[float, ...]:
+    if given and (len(given) < 2 or any(upper <= lower for lower, upper in pairwise(given))):
+        raise ValueError(f"{list(given)}, two bounds or more that ascend were expected")
+    return given
+
+
+TargetBounds = Annotated[
+    tuple[Bound, ...],
+    Field(max_length=MOST_TARGET_BOUNDS, exclude_if=lambda given: not given),
+    AfterValidator(_ends),
+]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 ColumnKind = Literal["number", "category", "boolean", "date", "text"]
 
@@ -94,6 +108,8 @@ class TabularSchema(Frozen):
         task: whether the target is a class or a number.
         classes: how many there are; None: as many as labels.
         labels: the classes in their order, where files have them as texts: names, or `name` and `cells`.
+        target_bounds: of a regression, where its values are ordinarily: the ends, and bounds between them where values
+            crowd ([0, 5, 10, 30, 365] of days). By these, and by no other bounds, sites count for `concordance`.
         unit: column that says whose a row is (patient, person, device), as text or numbers: what `dp_sgd` hides is a
             unit with all its rows then. None: each row is one.
         weight: column of numbers from 0 to `LARGEST_WEIGHT`: how much a row counts in the loss of jobs with
@@ -108,6 +124,7 @@ class TabularSchema(Frozen):
     unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     weight: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     labels: tuple[Label, ...] = Field(default=(), max_length=1000, exclude_if=lambda given: not given)  # since 0.2.0
+    target_bounds: TargetBounds = ()  # since 0.2.0
 
     @model_validator(mode="before")
     @classmethod
@@ -121,6 +138,7 @@ class TabularSchema(Frozen):
         """Raise ValueError for labels that are not one for each class, or not apart."""
         if self.labels and self.task != "classification":
             raise ValueError(f"labels: they belong to a classification, the task is {self.task}")
+        _check_regression(self.target_bounds, self.task)
         if self.labels and self.classes != len(self.labels):
             raise ValueError(f"labels: {len(self.labels)}, one for each of {self.classes} classes was expected")
         written = [text for label in self.labels for text in (label.name, *label.cells)]
@@ -163,6 +181,7 @@ class ArraySchema(Frozen):
         task: whether the target is a class or a number.
         classes: how many there are, of a classification.
         minimum, maximum: of the values of `x`.
+        target_bounds: see `TabularSchema`.
         unit: says whose an example is: an array (n,) of NPZ files, a column of an image folder's `units.csv`, or the
             third array of a site's own `load()`; see `TabularSchema`.
     """
@@ -174,9 +193,11 @@ class ArraySchema(Frozen):
     minimum: float | None = None
     maximum: float | None = None
     unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    target_bounds: TargetBounds = ()  # since 0.2.0
 
     @model_validator(mode="after")
     def _apart(self) -> ArraySchema:
+        _check_regression(self.target_bounds, self.task)
         if self.unit in ("x", "y"):
             raise ValueError(f"unit: {self.unit} is the examples or the targets, expected an array of its own")
         return self
@@ -205,6 +226,16 @@ class OpenSchema(Frozen):
 LearnableSchema = TabularSchema | ArraySchema | OpenSchema
 """What models are trained on."""
 DataSchema = Annotated[TabularSchema | ArraySchema | GenotypesSchema | OpenSchema, Field(discriminator="kind")]
+
+
+def _check_regression(target_bounds: tuple[float, ...], task: str) -> None:
+    if target_bounds and task != "regression":
+        raise ValueError(f"target_bounds: they belong to a regression, the task is {task}")
+
+
+def target_bounds_of(schema: DataSchema | None) -> tuple[float, ...]:
+    """Where the values that are learnt are ordinarily; none: the schema does not say."""
+    return schema.target_bounds if isinstance(schema, TabularSchema | ArraySchema) else ()
 
 
 def unit_of(schema: DataSchema) -> str | None:

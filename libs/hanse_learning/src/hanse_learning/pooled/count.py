@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.metrics import confusion
 from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOST_EXAMPLES, Counts
 from hanse_learning.pooled.noisy import block_of
+from hanse_learning.pooled.pairs import cells_of, ranked
 from hanse_learning.pooled.scores import Floats, Words, histogram, odds_of
 from hanse_privacy.ring import limbs
 from hanse_schemas.metrics import COARSE
@@ -121,15 +123,43 @@ def _fixed(values: Floats) -> NDArray[np.int64]:
 
 def _moments(_counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
     values = targets.astype(np.float64).reshape(outputs.shape)
-    try:
-        errors, said = _whole(outputs - values), _whole(values)
+    with _sums_that_fit():
+        errors, true = _whole(outputs - values), _whole(values)
         rows = limbs.split([
             sum(map(abs, errors)) << VALUE_BITS, sum(each * each for each in errors),
-            sum(said) << VALUE_BITS, sum(each * each for each in said),
+            sum(true) << VALUE_BITS, sum(each * each for each in true),
         ], MOMENT_LIMBS)  # fmt: skip
+    return np.array(rows, np.int64).ravel().view(np.uint64)
+
+
+def _agreement(_counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
+    values = targets.astype(np.float64).reshape(outputs.shape)
+    with _sums_that_fit():
+        true, said = _whole(values), _whole(outputs)
+        rows = limbs.split([
+            sum(true) << VALUE_BITS, sum(each * each for each in true),
+            sum(said) << VALUE_BITS, sum(each * each for each in said),
+            sum(one * other for one, other in zip(true, said, strict=True)),
+        ], MOMENT_LIMBS)  # fmt: skip
+    return np.array(rows, np.int64).ravel().view(np.uint64)
+
+
+@contextmanager
+def _sums_that_fit() -> Iterator[None]:
+    try:
+        yield
     except (OverflowError, HanseError):
         raise unfit("values and errors: sums of squares below 2^159 were expected", "larger ones") from None
-    return np.array(rows, np.int64).ravel().view(np.uint64)
+
+
+def _pairs(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
+    if outputs.reshape(len(targets), -1).shape[1] != 1:
+        raise unfit("concordance: one value of each example was expected", outputs.shape)
+    true, said = targets.astype(np.float64).ravel(), outputs.ravel()
+    words = cells_of(true, said, counts.bounds, counts.bins)
+    if counts.ranks:
+        words = np.concatenate([words, ranked(true, said, counts.bounds, counts.bins)])
+    return words.view(np.uint64)
 
 
 def _whole(values: Floats) -> list[int]:
@@ -137,4 +167,7 @@ def _whole(values: Floats) -> list[int]:
     return [int(value) for value in (values * 2.0**VALUE_BITS).ravel().tolist()]
 
 
-_OF = {"confusion": _confusion, "scores": _scores, "probabilities": _probabilities, "moments": _moments}
+_OF = {
+    "confusion": _confusion, "scores": _scores, "probabilities": _probabilities, "moments": _moments,
+    "agreement": _agreement, "pairs": _pairs,
+}  # fmt: skip

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from hanse_learning.metrics import matthews
 from hanse_learning.pooled.count import FRACTION_BITS, MOMENT_BITS
-from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOMENTS, MOST_EXAMPLES, Counts
+from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOST_EXAMPLES, Counts
 from hanse_learning.pooled.nearest import class_sizes, errors_of, exact, exact_layout, nearest
+from hanse_learning.pooled.pairs import can_be, concordance
 from hanse_learning.pooled.scores import Words, ranking
 from hanse_learning.pooled.subgroups import of_groups
 from hanse_privacy.ring import limbs
@@ -152,7 +153,12 @@ def _consistent(counts: Counts, family: str, words: Words, examples: int) -> boo
             and all(so <= number for so, number in zip(table[2], table[0], strict=True))
             and int(words[-1]) <= 2 * examples << FRACTION_BITS
         )
-    absolute, squared, _, values = _moments_of(words)
+    if family == "pairs":
+        return can_be(counts, words, examples)
+    if family == "agreement":
+        _, values_squared, _, said_squared, _ = _sums_of(words)
+        return values_squared >= 0 and said_squared >= 0
+    absolute, squared, _, values = _sums_of(words)
     return absolute >= 0 and squared >= 0 and values >= 0
 
 
@@ -234,12 +240,12 @@ def _probabilities(_counts: Counts, words: Words, examples: int, found: _Found) 
     found.curves["calibration"] = rows
 
 
-def _moments_of(words: Words) -> tuple[int, ...]:
-    return tuple(limbs.join(words.view(np.int64).reshape(len(MOMENTS), MOMENT_LIMBS).tolist()))
+def _sums_of(words: Words) -> tuple[int, ...]:
+    return tuple(limbs.join(words.view(np.int64).reshape(-1, MOMENT_LIMBS).tolist()))
 
 
 def _moments(_counts: Counts, words: Words, examples: int, found: _Found) -> None:
-    absolute, squared, values, values_squared = _moments_of(words)
+    absolute, squared, values, values_squared = _sums_of(words)
     one = 1 << MOMENT_BITS
     found.values["mae"] = absolute / (examples * one)
     found.values["mse"] = squared / (examples * one)
@@ -251,7 +257,32 @@ def _moments(_counts: Counts, words: Words, examples: int, found: _Found) -> Non
         found.undefined(("r2",), "all values are the same")
 
 
-_OF = {"confusion": _confusion, "scores": _scores, "probabilities": _probabilities, "moments": _moments}
+def _agreement(_counts: Counts, words: Words, examples: int, found: _Found) -> None:
+    """Lin's concordance correlation coefficient (1989): 2 s_xy / (s_x + s_y + (mean x - mean y)^2)."""
+    values, values_squared, said, said_squared, product = _sums_of(words)
+    one = 1 << MOMENT_BITS
+    covariance = product * one * examples - values * said  # whole numbers, as below
+    apart = (values_squared + said_squared) * one * examples - 2 * values * said
+    if apart > 0:
+        found.values["concordance_correlation"] = 2 * covariance / apart
+    else:
+        found.undefined(("concordance_correlation",), "all values are the same, and the model says so")
+
+
+def _pairs(counts: Counts, words: Words, _examples: int, found: _Found) -> None:
+    of = concordance(counts, words)
+    found.curves["concordance_cells"] = counts.bins
+    if of is None:
+        found.undefined(("concordance",), "no two examples are known to have different values")
+        return
+    found.values["concordance"] = of.value
+    found.curves["concordance_between"] = [of.least, of.most]
+
+
+_OF = {
+    "confusion": _confusion, "scores": _scores, "probabilities": _probabilities, "moments": _moments,
+    "agreement": _agreement, "pairs": _pairs,
+}  # fmt: skip
 
 
 def summed(vectors: Mapping[str, Words], words: int) -> Words:

@@ -19,8 +19,20 @@ from hanse_fabric.messages.base import explain
 from hanse_fabric.messages.masking import MOST_COUNTS
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_schemas.job import Evaluation, Job
-from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, MOST_CLASSES, Family, Task, families, of_task
+from hanse_schemas.metrics import (
+    COARSE,
+    COUNTED,
+    FINEST,
+    FINEST_CELLS,
+    METRICS,
+    MOST_CLASSES,
+    Family,
+    Task,
+    families,
+    of_task,
+)
 from hanse_schemas.prepare import Prepare
+from hanse_schemas.schema import TargetBounds
 from hanse_schemas.subgroups import Subgroups
 
 MOST_WORDS = MOST_COUNTS
@@ -33,6 +45,13 @@ MOMENT_LIMBS = 7
 PRIVATE_BINS = 16
 """Of a histogram whose cells have noise: more are finer, and have more of it."""
 MOMENTS = ("absolute", "squared", "value", "value_squared")
+AGREEMENT = ("value", "value_squared", "said", "said_squared", "product")
+STRATA = 3
+"""Of pairs that cells do not rank: of one row, of one column, of one cell."""
+RANKED = 3
+"""Of each the words: a site's own pairs, those of different values, and those of them that are ranked rightly less
+those that are wrongly."""
+LEAST_CELLS = 4
 HEAD = 2
 """Words before the families': the number of sites, and that of their examples."""
 
@@ -48,6 +67,7 @@ class Counts:
         subgroups: by which of the examples' groups it is counted; None: of all together.
         scale: of the Laplace noise that each site adds to each count, in examples; None: counts are exact.
         rows: with noise, of one unit of the project's schema so many examples are counted at most.
+        bounds: of values, by which cells are made: the schema's.
     """
 
     names: tuple[str, ...]
@@ -57,6 +77,7 @@ class Counts:
     subgroups: Subgroups | None = None
     scale: float | None = None
     rows: int = 1
+    bounds: tuple[float, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -71,6 +92,8 @@ class Counts:
             "scores": 2 * self.curves * self.bins,
             "probabilities": 3 * CALIBRATION_BINS + 1,
             "moments": MOMENT_LIMBS * len(MOMENTS),
+            "agreement": MOMENT_LIMBS * len(AGREEMENT),
+            "pairs": self.bins + (RANKED * STRATA if self.ranks else 0),
         }
         found, at = dict[Family, slice](), HEAD
         needed = set(families(self.names))
@@ -84,6 +107,12 @@ class Counts:
         return MappingProxyType(found)
 
     @property
+    def ranks(self) -> bool:
+        """Whether a site tells of its own pairs, beside cells. These tell how one person ranks among others, so they
+        belong to fine cells alone."""
+        return self.scale is None and self.bins > COARSE
+
+    @property
     def curves(self) -> int:
         """Histograms of scores: one of two classes, else one for each class against the others."""
         return 1 if self.classes == 2 else self.classes
@@ -91,7 +120,7 @@ class Counts:
     @property
     def cells(self) -> int:
         """To how many counts one example adds 1."""
-        return ("confusion" in self.parts) + ("scores" in self.parts) * self.curves
+        return ("confusion" in self.parts) + ("scores" in self.parts) * self.curves + ("pairs" in self.parts)
 
     @property
     def block(self) -> int:
@@ -105,11 +134,21 @@ class Counts:
 
 
 def finest(classes: int, names: Iterable[str], subgroups: Subgroups | None = None) -> int:
-    """The most bins of so many classes' histograms that leave room for everything else."""
+    """The most bins of so many classes' histograms that leave room for everything else; of regression the most cells,
+    a power of two."""
+    if "pairs" in families(names):
+        return _finest_cells(names, subgroups)
     named = tuple(name for name in names if name in COUNTED and COUNTED[name].family != "scores")
     others = Counts(named, "classification", classes, subgroups=subgroups)
     curves = classes if classes > 2 else 1
     return max(COARSE, min(FINEST, (MOST_WORDS // others.groups - others.block - HEAD) // (2 * curves)))
+
+
+def _finest_cells(names: Iterable[str], subgroups: Subgroups | None) -> int:
+    cells = FINEST_CELLS
+    while cells > COARSE and Counts(tuple(names), "regression", 0, cells, subgroups).words > MOST_WORDS:
+        cells //= 2
+    return cells
 
 
 def with_noise(asked: Evaluation, metrics: PrivateMetrics) -> Counts:
@@ -117,7 +156,7 @@ def with_noise(asked: Evaluation, metrics: PrivateMetrics) -> Counts:
     classes = asked.classes or 0
     bins = asked.bins or (PRIVATE_BINS if classes <= 2 else max(2, 1 << (COARSE // classes).bit_length() - 1))
     task: Task = "classification" if classes else "regression"
-    counts = Counts(asked.named, task, classes, bins, asked.subgroups, scale=1.0, rows=metrics.rows)
+    counts = Counts(asked.named, task, classes, bins, asked.subgroups, 1.0, metrics.rows, asked.bounds)
     return replace(counts, scale=scale_of(counts, metrics))
 
 
@@ -151,9 +190,12 @@ def check_noise(counts: Counts, privacy: Privacy) -> None:
             field, named, f"none of these with {privacy.mechanism}, {privacy.placement}: of counts that hide all of a "
             "site's examples nothing would be left; with dp_sgd one example is hidden, or one unit",
         )  # fmt: skip
-    if counts.task == "regression":
-        raise invalid(field, named, "none of these of regression with a section privacy: errors have no bound",
-                      hint="privacy.metrics: {bounds: {mse: 4.0}} cuts them, and gives their mean noise")  # fmt: skip
+    sums = [name for name in counts.names if name in COUNTED and COUNTED[name].family in ("moments", "agreement")]
+    if sums:
+        raise invalid(
+            field, ", ".join(sums), "no sums of regression with a section privacy: errors have no bound",
+            hint="privacy.metrics: {bounds: {mse: 4.0}} cuts them, and gives their mean noise; concordance is counted",
+        )  # fmt: skip
     fine = [name for name in counts.names if name in COUNTED and COUNTED[name].family == "probabilities"]
     if fine and counts.classes > 2:
         raise invalid(field, fine[0], "no brier and ece of more than two classes with a section privacy")
@@ -191,7 +233,7 @@ def counts_of_job(job: Job) -> Counts | None:
     if job.privacy is not None and job.privacy.metrics is not None:
         return with_noise(asked, job.privacy.metrics)
     bins = finest(asked.classes, asked.named, asked.subgroups) if asked.bins is None else asked.bins
-    return Counts(asked.named, task, asked.classes, bins, asked.subgroups)
+    return Counts(asked.named, task, asked.classes, bins, asked.subgroups, bounds=asked.bounds)
 
 
 def check_counts(job: Job) -> None:
@@ -216,8 +258,15 @@ def check_counts(job: Job) -> None:
     if counts.bins > most:
         groups = f" in {counts.groups} groups" if counts.subgroups else ""
         raise invalid("evaluate.bins", counts.bins, f"at most {most} with {counts.classes} classes{groups}")
+    if "pairs" in counts.parts:
+        _check_cells(counts)
     if counts.subgroups is not None:
         _check_subgroups(job, counts, counts.subgroups)
+
+
+def _check_cells(counts: Counts) -> None:
+    if counts.bins & (counts.bins - 1) or counts.bins < LEAST_CELLS:
+        raise invalid("evaluate.bins", counts.bins, f"{LEAST_CELLS}, 8, 16 or another power of two, for concordance")
 
 
 def _check_subgroups(job: Job, counts: Counts, asked: Subgroups) -> None:
@@ -252,8 +301,12 @@ def counts_in(config: Mapping[str, Any]) -> Counts | None:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.evaluate.counts: {explain(error)}") from None
     check_metrics(asked.names, asked.task)
     counts = Counts(
-        asked.names, asked.task, asked.classes, asked.bins, asked.subgroups, asked.scale, asked.rows
+        asked.names, asked.task, asked.classes, asked.bins, asked.subgroups, asked.scale, asked.rows, asked.bounds
     )  # fmt: skip
+    if "pairs" in counts.parts:
+        _check_cells(counts)
+        if not counts.bounds:
+            raise invalid("task.config.evaluate.counts.bounds", [], "the target_bounds of the project's schema")
     if asked.subgroups is not None and asked.subgroups.kind is None:
         raise invalid("task.config.evaluate.counts.subgroups", told, "a column with its kind and values")
     if counts.words > MOST_WORDS or (asked.task == "classification") != (asked.classes > 1):
@@ -273,6 +326,8 @@ def told_of(counts: Counts) -> dict[str, Any]:
     }  # fmt: skip
     if counts.scale is not None:
         told |= {"scale": counts.scale, "rows": counts.rows}
+    if counts.bounds:
+        told["bounds"] = list(counts.bounds)
     if counts.subgroups is None:
         return told
     return told | {"subgroups": counts.subgroups.model_dump(mode="json")}
@@ -282,10 +337,11 @@ class _Asked(Frozen):
     names: tuple[str, ...] = Field(max_length=32)
     task: Task
     classes: int = Field(ge=0, le=MOST_CLASSES)
-    bins: int = Field(ge=2, le=FINEST)
+    bins: int = Field(ge=2, le=max(FINEST, FINEST_CELLS))
     subgroups: Subgroups | None = None
     scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     rows: int = Field(default=1, ge=1)
+    bounds: TargetBounds = ()
 
 
 def check_metrics(names: Iterable[str], task: Task, *, field: str = "evaluate.metrics") -> None:
@@ -298,7 +354,10 @@ def check_metrics(names: Iterable[str], task: Task, *, field: str = "evaluate.me
     for name in names:
         if name not in can:
             other = f" ({name} is of {_other(task)})" if name in COUNTED or name in METRICS else ""
-            raise invalid(field, name, f"a metric of {task}: {', '.join(can)}{other}")
+            raise invalid(field, name, f"a metric of {task}: {', '.join(can)}{other}", hint=_OTHERWISE.get(name, ""))
+
+
+_OTHERWISE = {"concordance": "of two classes it is auroc"}
 
 
 def _other(task: Task) -> Task:

@@ -49,6 +49,8 @@ def nearest(counts: Counts, block: Numbers) -> Numbers:
             pairs = [(total, totals.sum() - total) for total in totals]
         rows = zip(tables.reshape(-1, counts.bins), np.array(pairs).ravel(), strict=True)
         made[part] = np.concatenate([_nearest(row, total) for row, total in rows])
+    if (part := counts.parts.get("pairs")) is not None:
+        made[part] = _nearest(values[part], int(_totals(values[None, part])[0]))
     made[HEAD:] *= STEPS
     return made
 
@@ -83,8 +85,8 @@ def exact(counts: Counts, block: Numbers, sites: int) -> Words:
     for family, part in plain.parts.items():
         if family == "scores" and histograms is not None:
             made[part] = histograms.astype(np.uint64).ravel() << COUNT_ABOVE
-        elif family == "confusion" and counts.classes > 2:
-            made[part] = block[counts.parts["confusion"]] // STEPS
+        elif family == "pairs" or (family == "confusion" and counts.classes > 2):
+            made[part] = block[counts.parts[family]] // STEPS
         elif histograms is not None:
             of = _confusion if family == "confusion" else _calibration
             made[part] = of(histograms[0])
@@ -92,7 +94,9 @@ def exact(counts: Counts, block: Numbers, sites: int) -> Words:
 
 
 def class_sizes(counts: Counts, block: Numbers) -> Numbers:
-    """Examples of each class: (classes,)."""
+    """Examples of each class: (classes,); of regression of all: (1,)."""
+    if (part := counts.parts.get("pairs")) is not None:
+        return np.asarray(block[part].sum(keepdims=True) // STEPS)
     if (part := counts.parts.get("confusion")) is not None:
         return np.asarray((block[part] // STEPS).reshape(counts.classes, counts.classes).sum(axis=1))
     tables = (block[counts.parts["scores"]] // STEPS).reshape(counts.curves, 2, counts.bins).sum(axis=2)

@@ -1,8 +1,9 @@
 """What a site counts where each count is to have noise.
 
 An example is in one cell: its true class by the bin of its score, from which the confusion matrix, curves and (each bin
-taken at its middle) calibration follow. Of more than two classes it is in one cell of the confusion matrix, and in one
-of each class's histogram. Counts are in steps of 1 / STEPS of an example, of which Laplace noise is a whole number.
+taken at its middle) calibration follow; of regression its value by what is said of it (`pooled.pairs`). Of more than
+two classes it is in one cell of the confusion matrix, and in one of each class's histogram. Counts are in steps of
+1 / STEPS of an example, of which Laplace noise is a whole number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_learning.metrics import confusion
 from hanse_learning.pooled.layout import HEAD, Counts
+from hanse_learning.pooled.pairs import cells_of
 from hanse_learning.pooled.scores import Floats, Words, odds_of, place
 from hanse_privacy.noise.counts import Change, CountNoise, laplace_noise
 from hanse_privacy.noise.source import NoiseSource
@@ -67,11 +69,16 @@ def block_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> W
         outputs: logits (n, classes), finite or not.
         targets: labels (n,).
     """
-    logits, labels = np.nan_to_num(outputs), targets.astype(np.int64)
     made = np.zeros(counts.block, np.int64)
     made[0] = 1
-    if not len(labels):
+    if not len(targets):
         return made.view(np.uint64)
+    if (part := counts.parts.get("pairs")) is not None:
+        said = np.nan_to_num(outputs.reshape(len(targets), -1)[:, 0])
+        true = np.nan_to_num(targets.astype(np.float64).ravel())
+        made[part] = cells_of(true, said, counts.bounds, counts.bins) * STEPS
+        return made.view(np.uint64)
+    logits, labels = np.nan_to_num(outputs), targets.astype(np.int64)
     logits = np.clip(logits, -1e6, 1e6)
     said = logits.argmax(axis=1)
     if (part := counts.parts.get("confusion")) is not None:

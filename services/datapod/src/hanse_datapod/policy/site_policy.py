@@ -34,6 +34,7 @@ from hanse_schemas.prepare import check_classes, check_columns, rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
 from hanse_schemas.schema import DataSchema
 from hanse_schemas.subgroups import check_declared
+from hanse_schemas.target_bounds import check_bounds
 
 if TYPE_CHECKING:
     from hanse_datapod.worker.port import WorkOutcome
@@ -198,6 +199,7 @@ class Policy(Frozen):
             self._check_protocols(task, asked_by(rules, classes), cautious=cautious)
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
+        check_bounds(counts.bounds, schema)
         if counts.subgroups is not None:
             check_declared(counts.subgroups, schema)
             self.asking.check_smallest(counts.subgroups.smallest, cautious=self._cautious)

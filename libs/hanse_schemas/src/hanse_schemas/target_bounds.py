@@ -1,0 +1,37 @@
+"""By which bounds sites count values for `concordance`: those of the project's schema. Loads no numpy."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.schema import DataSchema, target_bounds_of
+
+
+def completed_bounds(given: tuple[float, ...], schema: DataSchema | None) -> tuple[float, ...]:
+    """By which a project's values are counted for `concordance`.
+
+    Raises:
+        HanseError: INVALID_INPUT where the schema does not say it, or otherwise than a job.
+    """
+    declared = target_bounds_of(schema)
+    if not declared or given not in ((), declared):
+        raise invalid(
+            "evaluate.metrics: concordance", f"bounds {list(given or declared)}",
+            f"the target_bounds of the project's schema: {list(declared) or '-'}",
+            hint="in the schema of a regression: target_bounds: [0, 100], where values are ordinarily, with bounds "
+            "between where they crowd; a job cannot choose them, lest it move a bound by one person and look at the "
+            "difference. concordance_correlation (Lin's) needs none",
+        )  # fmt: skip
+    return declared
+
+
+def check_bounds(given: tuple[float, ...], schema: DataSchema) -> None:
+    """Check that a site counts values by bounds that its project has declared, and by no others.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH.
+    """
+    if given and given != target_bounds_of(schema):
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH, "evaluate.bounds: they are not the target_bounds of the project's schema",
+            hint="the hub changed one of them: enrol the site again, or submit the job again",
+        )  # fmt: skip

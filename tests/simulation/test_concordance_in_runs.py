@@ -1,0 +1,115 @@
+"""Concordance of a regression: masked in either way, plain, in memory, and through a coordinator's death the same
+numbers; and what sites whose policies keep it closed are asked instead."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_limits
+
+from clocks import in_virtual_time
+from hanse_datapod.rehearsal.training import rehearse
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_schemas.job import check_job
+from hanse_schemas.prepare import completed_job
+from hanse_schemas.schema import TabularSchema
+from hanse_workflows.memory import conduct
+from simulation.league import League
+from simulation.stories import completed, ended, hub_of, outcomes_when_killed
+from simulation.wards import SCHEMA, WARDS, Wards
+
+NAMED = ["concordance", "concordance_correlation", "mae"]
+VALUES = TabularSchema(
+    features=tuple(column for column in SCHEMA.features if column.name in ("age", "lactate", "ward", "smoker")),
+    target="creatinine", task="regression", target_bounds=(0, 50, 100, 150, 400),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
+    return replace(Wards.written(tmp_path_factory.mktemp("wards")), schema=VALUES)
+
+
+@pytest.fixture
+def there(wards: Wards) -> dict[str, Any]:
+    return {"worker": wards.worker, "schema": VALUES}
+
+
+def body(mode: str | None, **changes: Any) -> dict[str, Any]:
+    job: dict[str, Any] = {
+        "rounds": 2, "model": {"name": "linear"}, "checkpoint_every": 0, "seed": 3,
+        "train": {"epochs": 3, "batch_size": 16, "optimizer": {"name": "adam", "lr": 0.5}},
+        "participants": {"minimum": 3, "deadline": 30.0, "patience": 30.0}, "evaluate": {"metrics": NAMED},
+    }  # fmt: skip
+    sums = {} if mode is None else {"secure_aggregation": {"mode": mode}}
+    return completed_job(check_job(job | sums | changes), VALUES).model_dump(mode="json", exclude_defaults=True)
+
+
+def said(data: dict[str, Any]) -> object:
+    found = {name: data["metrics"].get(name) for name in NAMED}, data.get("undefined"), data["curves"]
+    return json.loads(json.dumps(found))
+
+
+def in_memory(wards: Wards, folder: Path, mode: str | None) -> list[object]:
+    rounds: list[object] = []
+
+    def told(kind: str, _round: int, data: dict[str, Any]) -> None:
+        if kind == "round-finished":
+            rounds.append(said(data))
+
+    with threadpool_limits(1):
+        conduct(check_job(body(mode)), wards.in_memory(folder), schema=VALUES, told=told)
+    return rounds
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
+@in_virtual_time
+async def test_deployed_sites_find_what_the_run_in_memory_finds(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            record = await completed(made, body(mode))
+    deployed = [said(event.data) for event in made.events("round-finished")]
+    assert deployed == in_memory(wards, tmp_path / "memory", mode)
+    least, most = made.events("round-finished")[-1].data["curves"]["concordance_between"]
+    assert least <= record.metrics["concordance"] <= most
+    assert most - least < 0.05
+
+
+def test_a_coordinator_that_dies_tells_the_same(there: dict[str, Any], tmp_path: Path) -> None:
+    def told(made: League, _record: object) -> object:
+        return str([said(event.data) for event in made.events("round-finished")])
+
+    with threadpool_limits(1):
+        killed = outcomes_when_killed(tmp_path, WARDS, body("compensator"), every=131, told=told, **there)
+    assert len(killed) > 1
+    assert len(set(killed)) == 1
+
+
+def test_a_rehearsal_tells_it(wards: Wards) -> None:
+    with threadpool_limits(1):
+        found = rehearse(check_job(body("compensator")), wards.files["east"], [wards.files["north"]], schema=VALUES)
+    (metrics,) = found.values()
+    assert set(NAMED) <= set(metrics)
+
+
+@pytest.mark.parametrize("bins", [None, 32])
+@in_virtual_time
+async def test_where_it_is_closed_a_run_is_refused_in_words_and_coarse_cells_are_not(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path, bins: int | None
+) -> None:
+    rules = {"masking": {"required": True, "minimum": 3}}
+    asked = {"metrics": NAMED} if bins is None else {"metrics": NAMED, "bins": bins}
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, rules=rules, **there) as made:
+            record = await ended(made, body("pairwise", evaluate=asked, prepare={"categories": {"rare": 0}}))
+    if bins is None:
+        assert record.state == "failed"
+        assert "asking.protocols: concordance" in record.reason
+    else:
+        assert 0 < record.metrics["concordance"] < 1, record.reason
