@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,14 @@ from hanse_workflows.memory import conduct
 
 
 def digest_in_memory(
-    description: Mapping[str, Any], schema: Mapping[str, Any], files: Mapping[str, Path]
-) -> str | None:
+    description: Mapping[str, Any], schema: Mapping[str, Any], files: Mapping[str, Path],
+    site: Callable[[str, Setting, Examples], LabSite] = LabSite,
+) -> str | None:  # fmt: skip
     """The last version's digest.
 
     Args:
         files: training data (NPZ) by site.
+        site: makes a site of its name, the setting and its data.
     """
     job = check_job({**description, "evaluate": {"every": 0}})
     train = check_train(job.train)
@@ -39,7 +41,7 @@ def digest_in_memory(
         check_model(job.model), train, pose(TypeAdapter(DataSchema).validate_python(dict(schema)), None), job.seed,
         frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, Tally(None), meetings,
     )  # fmt: skip
-    return conduct(job, {name: LabSite(name, setting, examples(path)) for name, path in files.items()}).digest
+    return conduct(job, {name: site(name, setting, examples(path)) for name, path in files.items()}).digest
 
 
 def examples(path: Path) -> Examples:
