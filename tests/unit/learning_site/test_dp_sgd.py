@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,13 +197,32 @@ def test_the_answer_may_be_the_moving_average_of_the_weights() -> None:
     np.testing.assert_allclose(trained(weights_average=0.99)["output.weight"], average, rtol=1e-5, atol=1e-7)
 
 
-def test_private_training_follows_its_schedule() -> None:
-    private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=1)
-    moved = []
-    for number in (1, 2):
-        module = build(check_model({"name": "logistic"}), THREE, seed=1)
-        config = check_train({"optimizer": {"lr": 0.1}, "schedule": {"name": "milestones", "at": [1], "factor": 0.5}})
-        before = arrays_of(module)["output.weight"]
-        train_privately(module, clouds(), config, THREE, private, silent, round_number=number, source=source())
-        moved.append(arrays_of(module)["output.weight"] - before)
-    np.testing.assert_allclose(moved[1], moved[0] / 2, rtol=1e-4, atol=1e-7)
+@pytest.mark.parametrize(
+    ("schedule", "ratio"),
+    [
+        ({"name": "milestones", "at": [1], "factor": 0.5}, 0.5),
+        ({"name": "cosine", "length": 4, "floor": 0.2}, 0.882843),
+        ({"name": "polynomial", "length": 4, "power": 2, "floor": 0.2}, 0.65),
+        ({"name": "polynomial", "length": 5, "warm_up": 3, "floor": 0.5}, 2),
+    ],
+)
+def test_private_training_follows_its_schedule(schedule: dict[str, Any], ratio: float) -> None:
+    """The second round's step beside the first's, of the same model and noise."""
+    moved = [privately(schedule, steps=1, round_number=number) for number in (1, 2)]
+    np.testing.assert_allclose(moved[1], moved[0] * ratio, rtol=1e-4, atol=1e-7)
+
+
+def test_a_private_schedule_may_count_steps() -> None:
+    in_steps = {"name": "milestones", "at": [1], "unit": "steps", "factor": 0.5}
+    first, plain, scheduled = privately(None, steps=1), privately(None, steps=2), privately(in_steps, steps=2)
+    np.testing.assert_allclose(scheduled - first, (plain - first) / 2, rtol=1e-4, atol=1e-7)
+
+
+def privately(schedule: dict[str, Any] | None, *, steps: int, round_number: int = 1) -> np.ndarray:
+    """How far private steps move a model's weights."""
+    private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=steps)
+    module = build(check_model({"name": "logistic"}), THREE, seed=1)
+    config = check_train({"optimizer": {"lr": 0.1}} | ({"schedule": schedule} if schedule else {}))
+    before = arrays_of(module)["output.weight"]
+    train_privately(module, clouds(), config, THREE, private, silent, round_number=round_number, source=source())
+    return arrays_of(module)["output.weight"] - before
