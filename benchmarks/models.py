@@ -5,6 +5,7 @@ Times are seconds of the processor (of a clock, on a GPU), so that waiting for a
 thread, as sites train. Memory is the peak of a child process each, less that of one that has only loaded torch.
 
     kn_over_bn_time, kn_over_bn_memory   a training step of KNResNet-18 beside the same network with batch norm
+    kn_over_bn_time_gpu, kn_over_bn_memory_gpu   the same on a GPU, where there is one, with a batch that keeps it busy
     dp_sgd_over_sgd_time                 a private step (exact noise in it) beside a step of SGD; the worse of both
     dp_sgd_over_opacus_time              the same beside Opacus' step, where Opacus is installed
 """
@@ -37,7 +38,7 @@ KERNEL = {"name": "knresnet18"}
 BATCHED = {"name": "knresnet18", "normalization": "batch"}
 RESNET8 = {"name": "resnet8", "normalization": "group", "activation": "mish"}
 TRAIN = {"optimizer": {"name": "sgd", "lr": 0.01}}
-BATCH, PRIVATE_BATCH = 32, 64
+BATCH, PRIVATE_BATCH, GPU_BATCH = 32, 64, 256
 Step = Callable[[], None]
 Clock = Callable[[], float]
 
@@ -140,7 +141,7 @@ def child(which: str) -> None:
 
 def gpu_peak(model: dict[str, Any]) -> float:
     torch.cuda.reset_peak_memory_stats()
-    step = plain_step(made(model), BATCH, "cuda")
+    step = plain_step(made(model), GPU_BATCH, "cuda")
     step(), step()
     return torch.cuda.max_memory_allocated() / 2**20
 
@@ -160,14 +161,13 @@ def figures(turns: int) -> dict[str, Any]:
     memory = (peaks[0] - floor) / (peaks[1] - floor)
     told("kn_over_bn_memory", memory, f"{peaks[0]:.0f} beside {peaks[1]:.0f} MiB, of which torch {floor:.0f}")
     if torch.cuda.is_available():
-        on_gpu = ratio(
-            plain_step(made(KERNEL), BATCH, "cuda"),
-            plain_step(made(BATCHED), BATCH, "cuda"),
-            10 * turns,
-            time.perf_counter,
-        )
-        told("kn_over_bn_time_gpu", on_gpu[0], f"{on_gpu[1]:.4f} s beside {on_gpu[2]:.4f} s")
-        told("kn_over_bn_memory_gpu", gpu_peak(KERNEL) / gpu_peak(BATCHED), "peak of allocations")
+        found["gpu_batch"] = GPU_BATCH
+        kernel_step, batch_step = (plain_step(made(model), GPU_BATCH, "cuda") for model in (KERNEL, BATCHED))
+        time_ratio, kernel, batch = ratio(kernel_step, batch_step, 10 * turns, time.perf_counter)
+        told("kn_over_bn_time_gpu", time_ratio, f"{kernel:.4f} s beside {batch:.4f} s a step of {GPU_BATCH}")
+        del kernel_step, batch_step
+        peaks = [gpu_peak(model) for model in (KERNEL, BATCHED)]
+        told("kn_over_bn_memory_gpu", peaks[0] / peaks[1], f"{peaks[0]:.0f} beside {peaks[1]:.0f} MiB of allocations")
     worst: dict[str, float] = {}
     for name, model in (("resnet8", RESNET8), ("knresnet18", KERNEL)):
         beside, private, plain = ratio(

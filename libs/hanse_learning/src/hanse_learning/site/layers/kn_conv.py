@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from hanse_fabric.errors import invalid
 from hanse_learning.site.layers.fused import fused_form
-from hanse_learning.site.layers.statistics import UnitStatistics, check_epsilon
+from hanse_learning.site.layers.statistics import UnitStatistics, as_numbers, check_epsilon
 from hanse_learning.site.layers.unit_dropout import UnitDropout
 from hanse_learning.site.layers.windows import Windows
 
@@ -75,7 +75,7 @@ class NormalizedConvolution(torch.autograd.Function):
         if constant is not None and factor is not None and of_x is not None:
             for index, (one, a, b) in enumerate(zip(x, constant, factor, strict=True)):
                 through = a + one * b
-                of_x[index].add_(through if keep is None else through * keep[index].view(torch.uint8).to(x.dtype))
+                of_x[index].add_(through if keep is None else through * as_numbers(keep[index], x.dtype))
         of_bias = None
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             onto = flat @ _of_windows(mean, inverse).transpose(1, 2)  # (n, channels, 2): of -sum(Z), of b
