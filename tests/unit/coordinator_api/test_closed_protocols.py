@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hanse_coordinator.api.submission import closed_protocols
-from hanse_fabric.messages import Presence
+from hanse_fabric.messages import BudgetTold, Presence
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.subjects import PRESENCE
 from hanse_schemas.job import check_job
@@ -64,12 +64,17 @@ async def test_a_check_tells_what_the_sites_have_said(api: Api, owner: str) -> N
         )  # fmt: skip
         await api.hub.buckets.participants.create(record, project="wards", participant=name)
         life = Presence(
-            project="wards", participant=name, version="1", sent_at=api.clock.now(), protocols=COARSE
+            project="wards", participant=name, version="1", sent_at=api.clock.now(), protocols=COARSE,
+            rules=("masked sums are of 3 sites",), budget=BudgetTold(spent=1.5, delta=1e-5), paused=True,
         )  # fmt: skip
         await api.hub.bus.publish(PRESENCE.of(project="wards", participant=name), life.encode())
         async with asyncio.timeout(60):
             while api.hub.presence.of("wards", name) is None:  # noqa: ASYNC110 - the watch tells nobody
                 await asyncio.sleep(0)
+    seen = await api.ok("GET", "/v1/projects/wards/participants/north", owner)
+    assert (seen["rules"], seen["budget"], seen["paused"]) == (
+        ["masked sums are of 3 sites"], {"spent": 1.5, "delta": 1e-05, "allowed": None}, True,
+    )  # fmt: skip
     checked = await api.ok("POST", "/v1/projects/wards/check", owner, {"job": JOB | RARE})
     [warning] = [one for one in checked["warnings"] if one.startswith("asking.protocols")]
     assert [one for one in checked["warnings"] if one.startswith("evaluate.metrics: auroc") and "north" in one]

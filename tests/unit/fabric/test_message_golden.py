@@ -23,6 +23,7 @@ from hanse_fabric.messages import (
     MAX_MESSAGE_BYTES,
     AuditEvent,
     Bound,
+    BudgetTold,
     CompensatorRecord,
     Contribution,
     ExchangeJob,
@@ -122,7 +123,8 @@ EXAMPLES: tuple[Message, ...] = (
     LedgerRecord(newest=HEAD),
     Presence(
         project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train",
-        protocols=("moments",), unfit=True,
+        protocols=("moments",), unfit=True, rules=("trains every built-in model",), paused=True,
+        budget=BudgetTold(spent=1.5, delta=1e-5, allowed=8.0),
     ),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
     SiteCheck(

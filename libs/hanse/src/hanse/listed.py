@@ -21,14 +21,24 @@ class Participants(list[ParticipantView]):
 
     def table(self) -> Table:
         """A row for each."""
-        header = ("participant", "state", "region", "last seen", "version", "device")
-        return Table(header, [(p.participant, p.state, p.region, _seen(p), p.version, p.device) for p in self])
+        header = ("participant", "state", "region", "last seen", "version", "device", "privacy spent")
+        return Table(
+            header, [(p.participant, p.state, p.region, _seen(p), p.version, p.device, spent(p)) for p in self]
+        )
 
     def __repr__(self) -> str:
         return str(self.table()) if self else "No participants yet."
 
     def _repr_html_(self) -> str:
         return self.table().html()
+
+
+def spent(site: ParticipantView) -> str:
+    """What a site says of its privacy budget, in words; empty: it does not say."""
+    if site.budget is None:
+        return ""
+    of = "" if site.budget.allowed is None else f" of {site.budget.allowed:g}"
+    return f"epsilon {site.budget.spent:.4g}{of}"
 
 
 class Checked(dict[str, Any]):

@@ -20,7 +20,17 @@ from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Headers
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
+from hanse_fabric.messages import (
+    INLINE_LIMIT,
+    BudgetTold,
+    ObjectRef,
+    Outcome,
+    Presence,
+    Progress,
+    Result,
+    Task,
+    TaskKind,
+)
 from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import update_key
 from hanse_fabric.messages.tasks import SLOWEST_PACE_S
@@ -330,6 +340,9 @@ class SiteLink:
         working_on: str | None = None,
         protocols: tuple[str, ...] | None = None,
         unfit: bool | None = None,
+        rules: tuple[str, ...] | None = None,
+        budget: BudgetTold | None = None,
+        paused: bool | None = None,
     ) -> Presence:
         """The sign of life that `presence` sends."""
         return Presence(
@@ -342,6 +355,9 @@ class SiteLink:
             protocols=protocols,
             unfit=unfit,
             every=self.pace,
+            rules=rules,
+            budget=budget,
+            paused=paused,
         )
 
     async def presence(
@@ -351,6 +367,9 @@ class SiteLink:
         working_on: str | None = None,
         protocols: tuple[str, ...] | None = None,
         unfit: bool | None = None,
+        rules: tuple[str, ...] | None = None,
+        budget: BudgetTold | None = None,
+        paused: bool | None = None,
     ) -> None:
         """Tell the hub that this participant is here. Sent on connecting and each `pace` seconds, which the hub names
         in its answer.
@@ -358,11 +377,15 @@ class SiteLink:
         Args:
             protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
             unfit: true where the site refuses its data.
+            rules, budget, paused: as in `Presence`.
 
         Raises:
             HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
         """
-        said = self.presence_message(device=device, working_on=working_on, protocols=protocols, unfit=unfit).encode()
+        said = self.presence_message(
+            device=device, working_on=working_on, protocols=protocols, unfit=unfit, rules=rules, budget=budget,
+            paused=paused,
+        ).encode()  # fmt: skip
         told = OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0))
         self.pace = min(max(told.again or SLOWEST_PACE_S, _QUICKEST_PACE_S), SLOWEST_PACE_S)
         self._incoming.compare(told.open)

@@ -10,6 +10,7 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.listed import spent
 from hanse_fabric.errors import invalid
 from hanse_fabric.identity.keys import roster_digest
 from hanse_fabric.names import HUB_REGION
@@ -105,10 +106,15 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
                 p.last_seen,
                 p.version,
                 p.device,
+                spent(p),
             )
             for p in listed
         ]
-        emit_table("Participants", ("participant", "state", "region", "last seen", "version", "device"), rows)
+        header = ("participant", "state", "region", "last seen", "version", "device", "privacy spent")
+        emit_table("Participants", header, rows)
+        for p in listed:
+            if p.rules:
+                print("\n".join((f"{p.participant} says of its policy:", *(f"  {rule}" for rule in p.rules))))
 
 
 @app.command()

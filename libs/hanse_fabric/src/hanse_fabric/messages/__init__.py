@@ -41,6 +41,7 @@ from hanse_fabric.messages.sent_bytes import LinkBytes, SentBytes
 from hanse_fabric.messages.state import RevocationRecord, SetAside, StateRecord
 from hanse_fabric.messages.tasks import (
     Bound,
+    BudgetTold,
     HiddenFailure,
     Link,
     LinkReply,
@@ -61,6 +62,7 @@ __all__ = [
     "Asked",
     "AuditEvent",
     "Bound",
+    "BudgetTold",
     "CompensatorRecord",
     "Compensators",
     "Contribution",

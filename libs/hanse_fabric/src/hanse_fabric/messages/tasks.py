@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Base64Bytes, Field
+from pydantic import Base64Bytes, Field, StringConstraints
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
@@ -191,6 +191,19 @@ SLOWEST_PACE_S = 60.0
 """Between signs of life."""
 
 
+class BudgetTold(Frozen):
+    """What a site says of its privacy budget for a project.
+
+    Attributes:
+        spent: epsilon, at `delta`.
+        allowed: the ceiling; None: there is none.
+    """
+
+    spent: float = Field(ge=0)
+    delta: float = Field(ge=0, lt=1)
+    allowed: float | None = Field(default=None, gt=0)
+
+
 class Presence(Message):
     """A participant's sign of life, on connecting and at the pace that the hub asks for: clocks, versions and devices
     are seen early.
@@ -199,10 +212,13 @@ class Presence(Message):
         protocols: those of many fine questions that its policy opens; None: it does not say.
         unfit: true where it refuses its data, which are not as the project declares them; None: it has not said so.
         every: seconds until its next one; None: SLOWEST_PACE_S.
+        rules: its policy in words; None: it does not say.
+        budget: what of its privacy budget for the project is spent; None: it does not say.
+        paused: true where its administrator lets no task begin; None: tasks may.
     """
 
     schema_id: ClassVar[str] = "hanse.presence/2"
-    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit", "every"}))
+    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit", "every", "rules", "budget", "paused"}))
 
     project: Slug
     participant: Slug
@@ -213,6 +229,9 @@ class Presence(Message):
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
     unfit: bool | None = None
     every: float | None = Field(default=None, ge=1, le=SLOWEST_PACE_S)
+    rules: tuple[Annotated[str, StringConstraints(max_length=500)], ...] | None = Field(default=None, max_length=32)
+    budget: BudgetTold | None = None
+    paused: bool | None = None
 
 
 class Progress(Message):

@@ -8,6 +8,19 @@ from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import HUB_REGION, Slug
 
 
+class BudgetView(Frozen):
+    """What a site says of its privacy budget for the project.
+
+    Attributes:
+        spent: epsilon, at `delta`.
+        allowed: the ceiling; null: there is none.
+    """
+
+    spent: float
+    delta: float
+    allowed: float | None = None
+
+
 class ParticipantView(Frozen):
     """A participant.
 
@@ -18,6 +31,9 @@ class ParticipantView(Frozen):
         clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
         unfit: it has said that its data are not as the project declares them: it takes part in nothing.
         working_on: the task that it said it works on.
+        paused: its administrator lets no task begin.
+        rules: its policy in words, where it tells that; null: it does not.
+        budget: what of its privacy budget for this project is spent, where it tells that.
     """
 
     participant: Slug
@@ -32,13 +48,18 @@ class ParticipantView(Frozen):
     clock_difference: float | None
     working_on: str | None
     unfit: bool = False
+    paused: bool = False
+    rules: tuple[str, ...] | None = None
+    budget: BudgetView | None = None
 
     @property
     def state(self) -> str:
-        """`revoked`, `offline`, `unfit` (there, and its data are refused) or `online`."""
+        """`revoked`, `offline`, `unfit` (there, and its data are refused), `paused` or `online`."""
         if self.revoked or not self.online:
             return "revoked" if self.revoked else "offline"
-        return "unfit" if self.unfit else "online"
+        if self.unfit:
+            return "unfit"
+        return "paused" if self.paused else "online"
 
 
 class ParticipantList(Frozen):

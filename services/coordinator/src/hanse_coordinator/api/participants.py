@@ -15,7 +15,7 @@ from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.paging import Page
-from hanse_schemas.http.participants import ParticipantList, ParticipantView
+from hanse_schemas.http.participants import BudgetView, ParticipantList, ParticipantView
 
 
 def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
@@ -31,6 +31,9 @@ def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
         online=not record.revoked and hub.presence.online(seen),
         clock_difference=seen.clock_difference if seen else None,
         unfit=bool(seen and seen.presence.unfit),
+        paused=bool(seen and seen.presence.paused),
+        rules=seen.presence.rules if seen else None,
+        budget=BudgetView(**budget.model_dump()) if seen and (budget := seen.presence.budget) else None,
         working_on=seen.presence.working_on if seen else None,
     )
 

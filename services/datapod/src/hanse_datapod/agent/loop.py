@@ -15,6 +15,7 @@ from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.decisions import Decisions
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.agent.task_work import TaskWork
+from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.now import Now
@@ -57,6 +58,7 @@ class Agent:
         self._link, self._clock = link, link.bus.clock
         self._outbox = outbox
         self._protocols = policy.protocols
+        self._telling = Telling(home, policy, link.identity.project)
         self._worker = worker
         now = Now(home, self._clock)
         self._data = DataCheck(worker, schema, now)
@@ -96,8 +98,9 @@ class Agent:
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
                 told: dict[str, Any] = {
-                    "device": device, "working_on": working_on, "protocols": self._protocols,
+                    "working_on": working_on, "protocols": self._protocols,
                     "unfit": self._data.unfit is not None or None,
+                    **await asyncio.to_thread(self._telling.fields, device),
                 }  # fmt: skip
                 size = len(self._link.presence_message(**told).encode())
                 await self._write_down(Leaving("presence", subject, size))

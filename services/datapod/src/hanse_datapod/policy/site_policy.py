@@ -19,6 +19,7 @@ from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
+from hanse_datapod.policy.telling import TellPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
 from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.port import DataState
@@ -115,6 +116,7 @@ class Policy(Frozen):
         plugins: which strategies and algorithms of other packages.
         asking: how finely, and how often, the site may be asked.
         sandbox: what the process in which site code runs may reach.
+        tell: what the site's signs of life say of the site.
         studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
@@ -131,6 +133,7 @@ class Policy(Frozen):
     studies: StudiesPolicy = StudiesPolicy()
     plugins: PluginsPolicy = PluginsPolicy()
     sandbox: SandboxPolicy = SandboxPolicy()
+    tell: TellPolicy = TellPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.

@@ -24,7 +24,7 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import HiddenFailure, LedgerHead, Result, Task, TaskKind
+from hanse_fabric.messages import BudgetTold, HiddenFailure, LedgerHead, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
@@ -318,6 +318,21 @@ def budgets(policy: PrivacyPolicy) -> Budgets:
         project=made(policy.project),
         projects={name: Budget(budget.epsilon, budget.delta) for name, budget in policy.projects.items()},
     )
+
+
+def spent_of(home: Path, policy: PrivacyPolicy, project: str) -> BudgetTold:
+    """What is spent of a project's budget, and its ceiling: that of the whole site where it has none of its own.
+
+    Raises:
+        HanseError: as `balances`.
+    """
+    own = policy.projects.get(project) or policy.project
+    delta = policy.delta if own is None else own.delta
+    found = next((row for row in balances(home, policy) if row.scope == project), None)
+    return BudgetTold(
+        spent=0.0 if found is None else found.spent, delta=delta if found is None else found.delta,
+        allowed=policy.epsilon if own is None else own.epsilon,
+    )  # fmt: skip
 
 
 def restore_ledger(home: Path, policy: PrivacyPolicy, reason: str, lost: tuple[str, float] | None = None) -> None:
