@@ -53,7 +53,7 @@ def compare(kind: chosen.Kind, given_: list[Tensor], mask: Tensor | None, units:
 NUMBERS = st.sampled_from([torch.float32, torch.float32, torch.float16, torch.bfloat16])
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(cases(), NUMBERS)
 def test_a_fused_convolution_is_the_plain_one_with_gradients(case: dict, dtype: torch.dtype) -> None:
     x, mask = drawn(case)
@@ -65,7 +65,7 @@ def test_a_fused_convolution_is_the_plain_one_with_gradients(case: dict, dtype: 
     compare("convolution", [each.to(dtype) for each in (x, *filters)], mask, units, case["groups"])
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(cases(), NUMBERS)
 def test_fused_units_are_the_plain_ones_with_gradients(case: dict, dtype: torch.dtype) -> None:
     x, mask = drawn(case | {"space": tuple(size + 3 for size in case["space"])})
