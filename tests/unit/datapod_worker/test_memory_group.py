@@ -84,9 +84,22 @@ def test_a_limit_that_the_kernel_refused_is_asked_for_again(group, monkeypatch):
     with monkeypatch.context() as refused:
         refused.setattr(memory_group, "_write", refuse)
         group.hold(300 * MIB)
+    assert not group.holds(300 * MIB)
     group.hold(300 * MIB)
+    assert group.holds(300 * MIB)
     assert asked
     assert int((group._folder / group._files.limits[0]).read_text()) == 300 * MIB
+
+
+def test_what_is_held_is_known_for_every_change_of_the_limit(group):
+    first = group._folder / group._files.limits[0]
+    for limit in (None, 300 * MIB, 300 * MIB, 200 * MIB, None, 200 * MIB):
+        if not group.holds(limit):
+            group.hold(limit)
+        found = int(first.read_text())
+        assert found == limit if limit is not None else found > 1 << 60
+        assert group.holds(limit)
+        assert not group.holds(1 if limit is None else None)
 
 
 @pytest.fixture

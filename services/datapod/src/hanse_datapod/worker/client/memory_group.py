@@ -17,6 +17,7 @@ from pathlib import Path
 
 _NAME, _OURS = "hanse-worker", "hanse-datapod"
 _TRIES, _WAIT_S = 50, 0.02
+_UNKNOWN = -1
 _log = logging.getLogger(__name__)
 
 
@@ -47,6 +48,7 @@ class MemoryGroup:
 
     def __init__(self, folder: Path, files: _Files) -> None:
         self._folder, self._files = folder, files
+        self._held: int | None = None
 
     @classmethod
     def of(cls, process: int, proc: Path = Path("/proc")) -> MemoryGroup | None:
@@ -76,16 +78,23 @@ class MemoryGroup:
             return None
         return group
 
+    def holds(self, limit: int | None) -> bool:
+        """Whether `hold` has been done: most tasks have the limit of the one before, and the kernel takes longer for it
+        than a tiny model for its step."""
+        return self._held == limit
+
     def hold(self, limit: int | None) -> None:
         """Let them use at most `limit` bytes together; None: any number."""
         # Where more is used already, the first version refuses, and the count finds that out; in the second the kernel
         # ends a process.
         with suppress(OSError):
+            self._held = _UNKNOWN
             for name in reversed(self._files.limits):
                 self._set(name, self._files.unlimited)
             if limit is not None:
                 for name in self._files.limits:
                     self._set(name, str(limit))
+            self._held = limit
 
     def kills(self) -> int:
         """How many of its processes the kernel has ended because all of them together would have passed the limit."""

@@ -192,7 +192,7 @@ class WorkerProcess:
     ) -> dict[str, Any]:  # fmt: skip
         ends = time.monotonic() + time_limit
         self._asked += 1
-        if child.group is not None:
+        if child.group is not None and not child.group.holds(memory_limit):
             await asyncio.to_thread(child.group.hold, memory_limit)
         _write(child, pack(body | {"request": self._asked}))
         reading = asyncio.ensure_future(_read(child))
