@@ -77,7 +77,8 @@ async def _send(
                         return
                     admitted = hub.clock.monotonic()
                 # One alone is told at once; of many, all that come within a moment are told together.
-                await hub.clock.sleep(max(0.0, written + _TOGETHER_S - hub.clock.monotonic()))
+                if (pause := written + _TOGETHER_S - hub.clock.monotonic()) > 0:
+                    await hub.clock.sleep(pause)
                 frames: list[bytes] = []
                 over = False
                 while following.done() and not over and len(frames) < _MOST_TOGETHER:
