@@ -85,14 +85,16 @@ def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(
     journal: TaskJournal, tmp_path: Path, torn: int
 ) -> None:
     first, second, third = asked(1), asked(2), asked(3)
-    for given in (first, second):
-        journal.finish(given, finished(given))
-    journal.close()
     path = tmp_path / FILE
+    journal.finish(first, finished(first))
+    whole = path.read_bytes()
+    journal.finish(second, finished(second))
+    journal.close()
     path.write_bytes(path.read_bytes()[:-torn])
     assert TaskJournal.counts(tmp_path) == (0, 1)
     again = TaskJournal(tmp_path)
     assert again.finished == (first.id,)
+    assert path.read_bytes() == whole
     again.finish(third, finished(third))
     again.close()
     assert TaskJournal(tmp_path).finished == (first.id, third.id)

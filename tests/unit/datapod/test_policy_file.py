@@ -132,8 +132,21 @@ def test_metrics_that_are_not_named_are_withheld_and_told_in_the_order_of_their_
             {"config": {"code": {"digest": "b" * 64}}},
             {"config": {"code": {"digest": "a" * 64}}},
         ),
+        (
+            {"site_code": {"digests": ("a" * 64,), "flower": {"interpreter": "/opt/flower/bin/python"}}},
+            {"config": {"code": {"digest": "a" * 64, "kind": "nvflare"}}},
+            {"config": {"code": {"digest": "a" * 64, "kind": "flower"}}},
+        ),
     ],
-    ids=["projects", "workflows", "minimum_participants", "first model", "outputs.updates", "site_code.digests"],
+    ids=[
+        "projects",
+        "workflows",
+        "minimum_participants",
+        "first model",
+        "outputs.updates",
+        "site_code.digests",
+        "an interpreter for foreign code",
+    ],
 )
 def test_a_rule_refuses_what_it_forbids_and_nothing_else(
     policy: dict[str, object], refused: dict[str, object], allowed: dict[str, object]
