@@ -13,7 +13,7 @@ import pytest
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, numbers_of
+from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, _turn, numbers_of
 from hanse_datapod.privacy.metrics import CoveredMetrics
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
@@ -77,6 +77,15 @@ async def test_a_refusal_of_a_charge_that_follows_from_the_examples_has_no_figur
     assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
     assert "the site's privacy budget forbids it" in result.reason
     assert ("would make it" in result.reason) is not required
+
+
+async def test_a_refusal_of_a_charge_that_is_the_same_at_every_site_has_its_figures(site: Site) -> None:
+    site.policy = budgeted(required=True, epsilon=0.1)
+    await site.start()
+    await site.give(task(privacy=terms()))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "would make it" in result.reason
 
 
 async def test_an_evaluation_by_example_tells_the_noisy_number_of_examples_and_the_worker_cuts_each(site: Site) -> None:
@@ -398,6 +407,29 @@ def test_staircase_noise_is_charged_for_every_number_of_the_model_that_was_recei
         terms(), "north", {}, examples=100, coordinates=lambda: numbers_of(tmp_path / "of no account")
     )
     assert laplace.count == 1
+
+
+def test_a_turn_of_shared_noise_is_other_work_where_others_train(tmp_path: Path) -> None:
+    section = {
+        "mechanism": "dp_ftrl",
+        "placement": "distributed",
+        "noise_multiplier": 1.0,
+        "matrix": {"name": "banded", "bands": 2},
+        "min_separation": 2,
+    }
+    members = ("east", "north", "south")
+
+    def work(*training: str) -> str:
+        given = PrivacyTerms(
+            privacy=Privacy.model_validate(LAPLACE | section), rounds=10, round=1, active=3, members=members,
+            training=training,
+        )  # fmt: skip
+        found = _turn(masked_task(privacy=given), tmp_path, "")
+        assert found is not None
+        return str(found.work)
+
+    assert work(*members) == work(*members)
+    assert len({work(*members), work("east", "north"), work("east")}) == 3
 
 
 def zeros_of(layout: Layout) -> dict[str, np.ndarray]:
