@@ -2,7 +2,8 @@
 
 Speed: GiB of an update of normal numbers that are encoded and decoded a second, on one core, frames in memory, the best
 of some runs. Chains: bytes of an update over those of a plain one, and the accuracy of federated training on digits
-after some rounds less that of the same training with plain updates (median over seeds). `--link`: a deployed round of
+after some rounds less that of the same training with plain updates (median over seeds); of masked sums the bytes are
+those of the ring elements. `--link`: a deployed round of
 100 MB whose sites are behind links of 10 Mbit/s, plain and by the chain with the fewest bytes (root, Linux; minutes).
 """
 
@@ -28,7 +29,8 @@ from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_lab.site import LabSite, Setting
 from hanse_lab.tally import Tally
 from hanse_learning.codecs.chain import build_chain
-from hanse_learning.codecs.frames import ROW, frames_of, head_length
+from hanse_learning.codecs.factors import read_columns
+from hanse_learning.codecs.frames import ROW, frames_of, head_length, read_head
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
 from hanse_learning.config import check_model, check_train
@@ -48,6 +50,7 @@ CODECS: dict[str, list[Section]] = {
     "percentile 90": [{"name": "percentile", "p": 90}],
     "top_k 5 %": [{"name": "top_k", "fraction": 0.05}],
     "random_k 5 %": [{"name": "random_k", "fraction": 0.05}],
+    "low_rank 4": [{"name": "low_rank", "rank": 4}],
     "top_k 5 %, ternary": [{"name": "top_k", "fraction": 0.05}, {"name": "ternary"}],
     "zstd of integers 8": [{"name": "integers"}, {"name": "zstd"}],
 }
@@ -62,16 +65,27 @@ CHAINS: dict[str, tuple[list[Section], bool]] = {
     "top_k 5 %, ternary, zstd, feedback": (
         [{"name": "top_k", "fraction": 0.05}, {"name": "ternary"}, {"name": "zstd"}], True,
     ),
+    "low_rank 4, float16, feedback": ([{"name": "low_rank", "rank": 4}, {"name": "float16"}], True),
     "random_k 5 %, integers 8, feedback": ([{"name": "random_k", "fraction": 0.05}, {"name": "integers"}], True),
 }  # fmt: skip
+_RING = {"mode": "ring", "bits": 8, "bound": 0.25, "rounding": "stochastic"}
+MASKED: dict[str, tuple[float, float | None]] = {
+    "masked, 8 bits": (1.0, None),
+    "masked, 8 bits, momentum": (1.0, 1.0),
+    "masked, 8 bits, random_k 25 %": (0.25, None),
+    "masked, 8 bits, random_k 25 %, momentum": (0.25, 1.0),
+    "masked, 8 bits, random_k 10 %, momentum, lr 10": (0.1, 10.0),
+}
+"""Which part of the parameters is summed, and the rate of a server with a momentum of 0.9; None: the mean is added.
+Sums are those of mode ring, to the bit."""
 ROUNDS, SITES, SEEDS = 30, 5, (1, 2, 3)
 LINK_MBIT, LINK_MB, LINK_SITES = 10.0, 100, 2
 
 
 def speeds(mib: int, repeats: int) -> dict[str, dict[str, float]]:
     """GiB a second by codec: `encode`, `decode`."""
-    layout = Layout.of([Entry("w", "F32", (mib << 18,))])
-    arrays = {"w": np.random.default_rng(1).standard_normal(mib << 18, dtype=np.float32)}
+    layout = Layout.of([Entry("w", "F32", (mib << 9, 512))])
+    arrays = {"w": np.random.default_rng(1).standard_normal((mib << 9, 512), dtype=np.float32)}
     return {name: _speed(layout, arrays, chain, repeats) for name, chain in CODECS.items()}
 
 
@@ -87,13 +101,16 @@ def _speed(layout: Layout, arrays: dict[str, Any], sections: Sequence[Section], 
 
     encoding = _best(write, repeats)
     at = head_length(data[:12])
+    head = read_head(data[:at])
     table = np.frombuffer(data[at : at + ROW.itemsize * len(frames)], ROW)
-    ends = at + table.nbytes + np.cumsum(table["length"], dtype=np.int64)
+    start = at + table.nbytes + head.columns
+    columns = read_columns(layout, data[at + table.nbytes : start], chain)
+    ends = start + np.cumsum(table["length"], dtype=np.int64)
     packed = [data[end - length : end] for end, length in zip(ends.tolist(), table["length"].tolist(), strict=True)]
 
     def read() -> None:
         for frame, one in zip(frames, packed, strict=True):
-            decode_frame(frame, one, chain, 1)
+            decode_frame(frame, one, chain, 1, columns)
 
     gib = layout.data_bytes / 2**30
     return {"encode": gib / encoding, "decode": gib / _best(read, repeats)}
@@ -121,14 +138,16 @@ class CountedSite(LabSite):
         return made
 
 
-def trained(folder: Path, sections: Sequence[Section] | None, feedback: bool, seed: int) -> tuple[float, float]:
-    """Accuracy after the last round, and bytes up of a round."""
+def trained(
+    folder: Path, sections: Sequence[Section] | None, feedback: bool, seed: int, **more: Any
+) -> tuple[float, float]:
+    """Accuracy after the last round, and bytes up of a round; `more` of the job."""
     names = [f"site-{number}" for number in range(SITES)]
     job = check_job({
         "rounds": ROUNDS, "model": {"name": "mlp", "hidden": [64]}, "evaluate": {"every": 0}, "seed": seed,
         "participants": {"minimum": SITES},
         "train": {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}},
-        **({} if sections is None else {"codec": {"up": list(sections), "error_feedback": feedback}}),
+        **({} if sections is None else {"codec": {"up": list(sections), "error_feedback": feedback}}), **more,
     })  # fmt: skip
     setting = Setting(
         check_model(job.model),
@@ -144,6 +163,13 @@ def trained(folder: Path, sections: Sequence[Section] | None, feedback: bool, se
     pooled = Examples(np.concatenate([each.x for each in test]), np.concatenate([each.y for each in test]))
     accuracy = sites[names[0]].evaluate(ROUNDS, model, pooled)["accuracy"]
     return accuracy, statistics.median(site.up for site in sites.values())
+
+
+def in_ring(folder: Path, fraction: float, lr: float | None, seed: int) -> float:
+    """Accuracy after the last round of masked sums."""
+    sections = [{"name": "random_k", "fraction": fraction}] if fraction < 1 else None
+    strategy = {} if lr is None else {"optimizer": {"name": "sgd", "lr": lr, "momentum": 0.9}}
+    return trained(folder, sections, False, seed, secure_aggregation=_RING, weighting="uniform", strategy=strategy)[0]
 
 
 def _examples(path: Path) -> Examples:
@@ -164,6 +190,14 @@ def chains() -> dict[str, dict[str, float]]:
                 "bytes_over_plain": coded[0][1] / plain[0][1],
                 "accuracy_difference": statistics.median(
                     mine[0] - its[0] for mine, its in zip(coded, plain, strict=True)
+                ),
+            }
+        for title, (fraction, lr) in MASKED.items():
+            accuracies = [in_ring(folder, fraction, lr, seed) for seed in SEEDS]
+            found[title] = {
+                "bytes_over_plain": fraction * _RING["bits"] / 32,
+                "accuracy_difference": statistics.median(
+                    mine - its[0] for mine, its in zip(accuracies, plain, strict=True)
                 ),
             }
     return found
@@ -194,7 +228,7 @@ def main() -> None:
     if arguments.link:
         from codecs_link import rounds_behind_links
 
-        best = min(told, key=lambda name: told[name]["bytes_over_plain"])
+        best = min(CHAINS, key=lambda name: told[name]["bytes_over_plain"])
         sections, feedback = CHAINS[best]
         codec = {"up": sections, "error_feedback": feedback}
         found["round_s_100mb_10mbit"] = {

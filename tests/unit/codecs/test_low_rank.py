@@ -61,7 +61,7 @@ def test_matrices_of_the_rank_arrive_as_they_are_and_what_is_no_matrix_to_the_bi
     data = written(2, arrays)
     back = decoded_of(LAYOUT, data, chain(2))
     for name in ("dense.weight", "conv.weight", "half.weight"):
-        assert off(back[name], arrays[name]) < (2e-3 if name == "half.weight" else 1e-6), name
+        assert off(back[name], arrays[name]) < (2e-3 if name == "half.weight" else 1e-5), name
     for name in ("bias", "wide", "mean"):
         assert back[name].tobytes() == arrays[name].tobytes(), name
     numbers = 4 * 2 * (500 + 300) + 4 * 2 * (16 + 72) + 2 * 2 * (60 + 50) + 4 * (500 + 400 + 5)
@@ -208,4 +208,4 @@ def test_single_values_cannot_be_left_out_of_a_product_nor_a_model_go_down_as_on
     encode(data, LAYOUT, update(rank=2), build_chain(chain(2)), seed=1, with_layout=True)
     told = {"codec": {"down": chain(2), "model_size": LAYOUT.size}}
     # Nothing of a job leads here, and it is read all the same.
-    assert off(read_model(data.getvalue(), told)[1]["dense.weight"], update(rank=2)["dense.weight"]) < 1e-6
+    assert off(read_model(data.getvalue(), told)[1]["dense.weight"], update(rank=2)["dense.weight"]) < 1e-5

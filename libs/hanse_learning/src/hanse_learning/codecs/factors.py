@@ -26,8 +26,10 @@ Wide = NDArray[np.float64]
 Columns = Mapping[str, Wide]
 """Q (m, r) of the entries that have one, by name."""
 
-_BLOCK = 1 << 18
-"""Elements of a matrix that are taken to float64 at once."""
+_BLOCK = 1 << 22
+"""Elements of a matrix that are multiplied at once."""
+_LEAST = 2.0**-60
+"""Matrices of smaller numbers only, or of one above its inverse, are scaled."""
 _ROOM = 1 << 10
 """Bytes that packing may add to what it cannot make smaller."""
 
@@ -55,19 +57,28 @@ class LowRank:
         begin = np.zeros((columns, width)) if former is None or former.shape != (columns, width) else former
         if not begin.any():
             begin = np.multiply(draw(columns * width) >> np.uint64(11), 2.0**-52).reshape(columns, width) - 1.0
-        # Scaled, so that squares of what is huge or tiny are numbers.
-        scale = float(np.max(np.abs(matrix), initial=0.0)) or 1.0
-        left = np.linalg.qr(np.concatenate([part @ begin for _, part in _parts(matrix, scale)]))[0]
+        scale = max(abs(float(np.max(matrix, initial=0.0))), abs(float(np.min(matrix, initial=0.0)))) or 1.0
+        if _LEAST < scale < 1 / _LEAST:
+            scale = 1.0
+        left = np.linalg.qr(np.concatenate([_times(part, begin) for _, part in _parts(matrix, scale)]))[0]
         right = np.zeros((columns, width))
         for first, part in _parts(matrix, scale):
-            right += part.T @ left[first : first + len(part)]
+            right += _times(part.T, left[first : first + len(part)])
         return left, right * scale
 
 
-def _parts(matrix: Values, scale: float) -> Iterator[tuple[int, Wide]]:
-    step = max(1, _BLOCK // matrix.shape[1])
+def _times(part: Values, narrow: Wide) -> Wide:
+    """Their product, in the part's precision: what that loses is left out, and sent later."""
+    made: Wide = (part @ narrow.astype(part.dtype)).astype(np.float64)
+    return made
+
+
+def _parts(matrix: Values, scale: float) -> Iterator[tuple[int, Values]]:
+    """Some rows at a time, with the number of the first; scaled, so that sums of what is huge or tiny are numbers."""
+    step, dtype = max(1, _BLOCK // matrix.shape[1]), np.float64 if matrix.dtype.itemsize > 4 else np.float32
     for first in range(0, len(matrix), step):
-        yield first, matrix[first : first + step].astype(np.float64) / scale
+        part = matrix[first : first + step]
+        yield first, part.astype(dtype, copy=False) if scale == 1.0 else (part / np.float64(scale)).astype(dtype)
 
 
 def matrix_shape(entry: Entry) -> tuple[int, int]:

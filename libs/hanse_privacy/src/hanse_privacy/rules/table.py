@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
         "codec.error_feedback",
         "a site adds what it left out once: a hub that first lets the others add theirs, without this site, finds this "
         "site's alone in the next sum",
-        "leave codec.error_feedback out; a larger fraction, or a server optimizer with a larger lr, makes up for it",
+        "leave codec.error_feedback out; a larger fraction, or a server optimizer with momentum, makes up for it",
         masked(at.remembered_choice),
     ),
     Rule(
