@@ -66,7 +66,7 @@ def masked(x: Tensor, keep: Tensor | None) -> list[Tensor]:
 
 
 def as_numbers(keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zeros and ones of a mask. The way through bytes is the faster one, and the compiler does not know it."""
+    """Zeros and ones of a mask. The way through bytes is the faster one; `torch.compile` (2.11) does not know it."""
     return keep.to(dtype) if torch.compiler.is_compiling() else keep.view(torch.uint8).to(dtype)
 
 
