@@ -105,7 +105,7 @@ async def test_a_body_that_does_not_come_is_given_up(api: Api) -> None:
 async def test_control_where_a_body_is_awaited_for_ever_it_is_held_for_ever(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def patiently(_: Bodies, http: web.Request, _caller: str) -> bytes:
+    async def patiently(_: Bodies, http: web.Request, _caller: str, _address: str) -> bytes:
         return await http.read()
 
     monkeypatch.setattr(Bodies, "read", patiently)
@@ -143,8 +143,39 @@ async def test_control_where_all_share_the_same_places_strangers_keep_owners_out
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apart = Bodies._place
-    monkeypatch.setattr(Bodies, "_place", lambda bodies, _caller: apart(bodies, ""))
+    monkeypatch.setattr(Bodies, "_place", lambda bodies, _caller, address: apart(bodies, "", address))
     assert await beside_half_bodies(api) == 503
+
+
+async def signing_in_beside_half_bodies(folder: Path, **limits: Any) -> int:
+    """What somebody at another address is answered who signs in while one address sends bodies that do not come."""
+    proxies = {"proxies": (ip_network("127.0.0.0/8"),)}
+    async with (
+        replica(MemoryBroker(), folder, HandClock(START), **proxies) as api, asyncio.timeout(20),
+        door(api, bodies=2, **limits) as port, ClientSession() as session,
+    ):  # fmt: skip
+        half = HALF_BODY.replace(b"\r\n", b"\r\nX-Forwarded-For: 203.0.113.66\r\n", 1)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(half)
+        url, body, refused = f"http://127.0.0.1:{port}/v1/session", {"name": "ada", "password": "five wards"}, 0
+        while refused != 503:
+            async with session.post(url, json=body, headers={"X-Forwarded-For": "203.0.113.66"}) as answer:
+                refused = answer.status
+        async with session.post(url, json=body, headers={"X-Forwarded-For": "198.51.100.7"}) as answer:
+            status = answer.status
+        for _, writer in held:
+            writer.close()
+        return status
+
+
+async def test_half_bodies_of_one_address_keep_nobody_elsewhere_from_signing_in(tmp_path: Path) -> None:
+    assert await signing_in_beside_half_bodies(tmp_path) == 401, "it was looked at"
+
+
+@pytest.mark.control("test_half_bodies_of_one_address_keep_nobody_elsewhere_from_signing_in")
+async def test_control_where_addresses_share_their_places_nobody_signs_in(tmp_path: Path) -> None:
+    assert await signing_in_beside_half_bodies(tmp_path, strangers=2) == 503
 
 
 async def test_one_connection_too_many_is_closed_and_the_others_are_answered(api: Api) -> None:

@@ -85,6 +85,20 @@ async def test_a_thousand_rounds_of_a_hundred_sites_fit_in_one_page(
     assert (code, "no round has 'none'" in message) == ("not-found", True)
 
 
+async def test_the_newest_evaluation_is_told_with_its_curves_and_without_sites(api: Any, owner: str) -> None:
+    run = await long_run(api, owner, range(1, 3))
+    path = f"/v1/projects/alpha/runs/{run}/evaluation"
+    assert await api.ok("GET", path, owner) == {"newest": None}
+    for number, curves in ((3, {"roc": {}}), (4, {"calibration": []}), (5, {})):
+        event = RunEvent(
+            project="alpha", run=run, kind="round-finished", at=api.clock.now(), round=number,
+            data={"metrics": {"loss": 1.0}, "sites": {"a": {"loss": 1.0}}, "curves": curves},
+        )  # fmt: skip
+        await api.hub.bus.publish(EVENT.of(project="alpha", run=run), event.encode())
+    newest = (await api.ok("GET", path, owner))["newest"]
+    assert (newest["round"], newest["curves"], newest["sites"]) == (4, {"calibration": []}, {})
+
+
 async def test_metrics_and_events_are_read_in_parts_and_without_what_each_site_told(api: Any, owner: str) -> None:
     run = await long_run(api, owner, range(1, 6))
     metrics = f"/v1/projects/alpha/runs/{run}/metrics"

@@ -441,3 +441,26 @@ async def test_who_may_no_more_is_told_no_more_of_a_run(
             await told.content.read()
     finally:
         happening.cancel()
+
+
+async def test_keys_that_an_operator_made_do_not_outlive_their_rights(hub: Any, second: Any) -> None:
+    first = await hub.make_key("operator")
+    await hub.make_person("ada", "operator")
+    browser = Browser(hub)
+    await browser.enter("ada")
+    made = await browser.ok("POST", "/v1/keys", {"role": "operator", "name": "of ada"})
+    other = await hub.ok("POST", "/v1/keys", made["key"], {"role": "owner", "name": "made by that key"})
+    for key in (made["key"], other["key"]):
+        await second.ok("GET", "/v1/projects", key)
+    await hub.ok("POST", "/v1/people/ada/rights", first, {"role": "owner"})
+    for key in (made["key"], other["key"]):
+        _, code, message = await hub.refused("GET", "/v1/projects", key)
+        assert (code, "person:ada, who made it, is no operator any more" in message) == ("unauthenticated", True)
+    await hub.ok("POST", "/v1/people/ada/rights", first, {"role": "operator"})
+    await hub.ok("GET", "/v1/projects", other["key"])
+    await hub.ok("DELETE", "/v1/people/ada", first)
+    hub.clock.advance(1)
+    await hub.ok("POST", "/v1/people", first, {"name": "ada", "role": "operator"})
+    listed = {key["name"]: key["void"] for key in (await hub.ok("GET", "/v1/keys", first))["keys"]}
+    assert (listed["of ada"], listed["made by that key"], listed[""]) == (True, True, False)
+    assert (await hub.refused("GET", "/v1/projects", made["key"]))[1] == "unauthenticated", "another of that name"

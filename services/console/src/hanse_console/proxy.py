@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from hanse_console.places import Place, Places
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -29,6 +30,7 @@ _WITHIN_S, _BODY_S, _SILENT_S, _CONNECT_S = 60.0, 20.0, 60.0, 5.0
 _ASKED = (
     "Host", "Accept", "Content-Type", "Cookie", "Last-Event-ID", "Origin", "Sec-Fetch-Site", "Hanse-CSRF", "User-Agent",
 )  # fmt: skip
+_PERSON = "Hanse-Person"
 _ANSWERED = ("Content-Type", "Cache-Control", "Retry-After", "Location", "Content-Disposition", "X-Accel-Buffering")
 
 
@@ -48,7 +50,8 @@ class ApiProxy:
         self, hub: str, context: ssl.SSLContext | None, requests: int, clock: Clock,
         proxies: Sequence[IPv4Network | IPv6Network] = (), secret: str = "",
     ) -> None:  # fmt: skip
-        self._hub, self._context, self._free, self._clock, self._proxies = URL(hub), context, requests, clock, proxies
+        self._hub, self._context, self._clock, self._proxies = URL(hub), context, clock, proxies
+        self._places = Places(requests)
         self._shown = {"Hanse-Proxy": secret} if secret else {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -76,23 +79,24 @@ class ApiProxy:
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """The hub's answer to a request of a page; or, in the form of the hub's refusals, why there is none."""
-        if self._free <= 0:
-            return _refusal(ErrorCode.UNAVAILABLE, "the console passes on as many requests as it may", "try again")
-        self._free -= 1
-        try:
-            return await self._passed(request)
-        except TimeoutError:
-            return _refusal(ErrorCode.TIMEOUT, "the hub did not answer in time", "try again in a moment")
-        except aiohttp.ClientError as error:
-            _LOG.warning("the hub does not answer", extra={"why": type(error).__name__})
-            return _refusal(
-                ErrorCode.UNAVAILABLE, "the console does not reach the hub",
-                "it may be restarting; if this stays, tell the hub's operator",
-            )  # fmt: skip
-        finally:
-            self._free += 1
+        with self._places.take(request.headers.get("Cookie", ""), self._address(request)) as place:
+            if place is None:
+                return _refusal(
+                    ErrorCode.UNAVAILABLE, "the console passes on as many requests as it may, or as one may have",
+                    "close other pages of it, or try again in a moment",
+                )  # fmt: skip
+            try:
+                return await self._passed(request, place)
+            except TimeoutError:
+                return _refusal(ErrorCode.TIMEOUT, "the hub did not answer in time", "try again in a moment")
+            except aiohttp.ClientError as error:
+                _LOG.warning("the hub does not answer", extra={"why": type(error).__name__})
+                return _refusal(
+                    ErrorCode.UNAVAILABLE, "the console does not reach the hub",
+                    "it may be restarting; if this stays, tell the hub's operator",
+                )  # fmt: skip
 
-    async def _passed(self, request: web.Request) -> web.StreamResponse:
+    async def _passed(self, request: web.Request, place: Place) -> web.StreamResponse:
         headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
         headers["X-Forwarded-For"] = self._whose(request)
         if _climbs(request.rel_url.path):
@@ -112,6 +116,8 @@ class ApiProxy:
             async with self._asking().request(
                 request.method, target, headers=headers, data=body, allow_redirects=False
             ) as answer:
+                if _PERSON in answer.headers or answer.status == 401:
+                    place.is_of(answer.headers.get(_PERSON, ""))
                 if answer.content_type == "text/event-stream":
                     within.reschedule(None)  # it lasts for as long as both sides speak: the hub does every 15 s
                 return await _given_back(request, answer)
@@ -121,6 +127,13 @@ class ApiProxy:
         remote = request.remote or ""
         said = ", ".join(request.headers.getall("X-Forwarded-For", []))
         return f"{said}, {remote}" if said and _within(remote, self._proxies) else remote
+
+    def _address(self, request: web.Request) -> str:
+        """The last address on the way that is no trusted proxy's."""
+        way = [each.strip() for each in self._whose(request).split(",")]
+        while len(way) > 1 and _within(way[-1], self._proxies):
+            way.pop()
+        return way[-1]
 
     def _asking(self) -> aiohttp.ClientSession:
         if self._session is None:

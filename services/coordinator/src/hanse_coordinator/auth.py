@@ -10,9 +10,10 @@ import asyncio
 import hmac
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from hanse_coordinator.records import ApiKeyRecord
@@ -25,6 +26,7 @@ from hanse_schemas.http.keys import ApiRole
 _LOG = logging.getLogger(__name__)
 _NOBODY = "0" * 64
 _LOOKING_AT_ONCE = 4
+_KEY = "key:"
 _HINT = "give a valid API key: `Authorization: Bearer hanse_...`"
 
 
@@ -117,11 +119,22 @@ class FailureLimiter:
         return int(self._clock.now().timestamp() // self._window_s)
 
 
-class KeyRing:
-    """The API keys of the hub, as `watch` keeps them."""
+async def _always(_actor: str, _then: datetime) -> bool:
+    return True
 
-    def __init__(self, bucket: Bucket[ApiKeyRecord], clock: Clock) -> None:
-        self._bucket, self._clock = bucket, clock
+
+class KeyRing:
+    """The API keys of the hub, as `watch` keeps them.
+
+    Args:
+        may_still: whether who made a key at a moment may still make one, by their name as actor.
+    """
+
+    def __init__(
+        self, bucket: Bucket[ApiKeyRecord], clock: Clock,
+        may_still: Callable[[str, datetime], Awaitable[bool]] = _always,
+    ) -> None:  # fmt: skip
+        self._bucket, self._clock, self._may_still = bucket, clock, may_still
         self._records: dict[str, tuple[ApiKeyRecord, int]] = {}
         self.limiter = FailureLimiter(clock)
         self.ready = asyncio.Event()
@@ -142,10 +155,23 @@ class KeyRing:
         if record.id not in self._records or self._records[record.id][1] <= revision:
             self._records[record.id] = record, revision
 
-    def admits(self, key: str) -> bool:
+    async def admits(self, key: str) -> bool:
         """Whether a key that was shown before is still good."""
         held = self._records.get(key)
-        return held is not None and not held[0].revoked and not self._is_over(held[0])
+        if held is None or held[0].revoked or self._is_over(held[0]):
+            return False
+        return not await self.void_by(held[0])
+
+    async def void_by(self, record: ApiKeyRecord) -> str:
+        """The person who made it, by themselves or by a key of theirs, and who may make none any more; else nothing."""
+        made, seen = record, {record.id}
+        while made.created_by.startswith(_KEY) and (by := made.created_by.removeprefix(_KEY)) not in seen:
+            seen.add(by)
+            entry = self._records.get(by)
+            if entry is None:
+                return ""
+            made = entry[0]
+        return "" if await self._may_still(made.created_by, made.created_at) else made.created_by
 
     def _is_over(self, record: ApiKeyRecord) -> bool:
         return record.expires_at is not None and record.expires_at <= self._clock.now()
@@ -174,6 +200,11 @@ class KeyRing:
                 raise HanseError(
                     ErrorCode.UNAUTHENTICATED, f"API key: it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC",
                     hint="ask the operator for another",
+                )  # fmt: skip
+            if maker := await self.void_by(record):
+                raise HanseError(
+                    ErrorCode.UNAUTHENTICATED, f"API key: {maker}, who made it, is no operator any more",
+                    hint="ask an operator for another",
                 )  # fmt: skip
         except HanseError as error:
             if error.code is ErrorCode.UNAUTHENTICATED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from hanse_fabric.messages.base import Frozen
+from hanse_schemas.http.runs import RoundMetrics
 
 
 class CurvesQuery(Frozen):
@@ -19,6 +20,13 @@ class CurvesQuery(Frozen):
     metric: str | None = Field(default=None, min_length=1, max_length=200)
     points: int = Field(default=300, ge=10, le=2000)
     sites: bool = True
+
+
+class RunEvaluation(Frozen):
+    """The newest round whose evaluation has curves beside its metrics (confusion matrix, calibration, ROC, subgroups),
+    without what single sites told; None: there is none."""
+
+    newest: RoundMetrics | None
 
 
 class RunCurves(Frozen):

@@ -40,7 +40,7 @@ class CreateKey(Frozen):
 
 
 class KeyView(Frozen):
-    """A key without its secret."""
+    """A key without its secret. `void`: the person who made it is no operator any more, so it lets nobody in."""
 
     id: str
     role: ApiRole
@@ -52,6 +52,7 @@ class KeyView(Frozen):
     revoked: bool
     expires_at: datetime | None = None
     read_only: bool = False
+    void: bool = False
 
 
 class IssuedKey(KeyView):

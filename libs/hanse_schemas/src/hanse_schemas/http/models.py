@@ -10,6 +10,7 @@ from hanse_fabric.messages import ModelVersion, Stage
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.names import Digest
+from hanse_schemas.http.paging import Page
 
 
 class ModelView(ModelVersion):
@@ -32,8 +33,14 @@ class ModelView(ModelVersion):
         return ModelVersion.decode(self.model_dump_json(by_alias=True).encode())
 
 
+class ModelsQuery(Page):
+    """A part of the versions; `newest`: newest first."""
+
+    newest: bool = False
+
+
 class ModelList(Frozen):
-    """A project's versions that are not deleted, oldest first."""
+    """A project's versions that are not deleted, oldest first; with `newest`, newest first."""
 
     models: tuple[ModelView, ...]
 

@@ -8,7 +8,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route
 from hanse_coordinator.thinning import Value, kept, number, spans
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_schemas.http.curves import CurvesQuery, RunCurves
+from hanse_schemas.http.curves import CurvesQuery, RunCurves, RunEvaluation
 from hanse_schemas.http.runs import RoundMetrics
 
 
@@ -18,6 +18,14 @@ async def run_curves(hub: Hub, request: Request) -> RunCurves:
     job = (await hub.buckets.runs.require(project=request.project, run=run)).value.job
     rounds = await hub.histories.rounds(request.project, run)
     return curves_of(rounds, query, preferred=job.stop.metric if job.stop is not None else None)
+
+
+async def run_evaluation(hub: Hub, request: Request) -> RunEvaluation:
+    run = str(request.path["run"])
+    await hub.buckets.runs.require(project=request.project, run=run)
+    rounds = await hub.histories.rounds(request.project, run)
+    newest = next((each for each in reversed(rounds) if each.curves), None)
+    return RunEvaluation(newest=None if newest is None else newest.model_copy(update={"sites": {}}))
 
 
 def curves_of(rounds: Sequence[RoundMetrics], query: CurvesQuery, *, preferred: str | None) -> RunCurves:
@@ -67,4 +75,6 @@ def _is_number(value: object) -> bool:
 ROUTES = (
     Route("GET", "/v1/projects/{project}/runs/{run}/curves", OWN, run_curves, RunCurves,
           "A metric over the rounds, thinned to so many points; by site, too", query=CurvesQuery),
+    Route("GET", "/v1/projects/{project}/runs/{run}/evaluation", OWN, run_evaluation, RunEvaluation,
+          "The newest evaluation with its curves: calibration, ROC, subgroups"),
 )  # fmt: skip

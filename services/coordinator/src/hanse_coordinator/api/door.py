@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from hanse_coordinator.people.attempts import network_of
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -29,7 +30,8 @@ class HttpLimits:
         header_s: seconds from a connection to its first whole request.
         body_s: seconds for a request's body.
         connections: open at once; a further one is closed.
-        bodies: that are read at once without an API key, and as many for each key.
+        bodies: that are read at once for each caller: a key, a person, or an address without either.
+        strangers: bodies that are read at once for all addresses without a key or a session.
         body_bytes: of one body.
     """
 
@@ -37,6 +39,7 @@ class HttpLimits:
     body_s: float = 30.0
     connections: int = 4096
     bodies: int = 16
+    strangers: int = 256
     body_bytes: int = 256 << 10
 
 
@@ -76,21 +79,27 @@ class Door(web.Server):
 
 
 class Bodies:
-    """Reads bodies: so many at once for each caller, and each in its time. Who has no key shares with all such."""
+    """Reads bodies: so many at once for each caller, and each in its time. So who sends slowly holds up nobody else:
+    who is not known is told apart by the address."""
 
     def __init__(self, limits: HttpLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
         self._reading: Counter[str] = Counter()
+        self._strangers = 0
 
-    async def read(self, http: web.Request, caller: str) -> bytes:
+    async def read(self, http: web.Request, caller: str, address: str) -> bytes:
         """The body of a request.
+
+        Args:
+            caller: key or person; empty: not known.
+            address: whose request it is.
 
         Raises:
             HanseError: UNAVAILABLE while too many of the caller's are read; TIMEOUT.
         """
         if not http.body_exists:
             return b""
-        async with self._place(caller):
+        async with self._place(caller, f"address {network_of(address)}"):
             try:
                 async with self._clock.timeout(self._limits.body_s):
                     return await http.read()
@@ -100,20 +109,25 @@ class Bodies:
                 ) from None
 
     @asynccontextmanager
-    async def _place(self, caller: str) -> AsyncIterator[None]:
-        if self._reading[caller] >= self._limits.bodies:
+    async def _place(self, caller: str, address: str) -> AsyncIterator[None]:
+        whose = caller or address
+        full = self._limits.bodies if self._reading[whose] >= self._limits.bodies else 0
+        if not caller and self._strangers >= self._limits.strangers:
+            full = self._limits.strangers
+        if full:
             raise HanseError(
-                ErrorCode.UNAVAILABLE,
-                f"body: {self._limits.bodies} others are read for {'this key' if caller else 'those without a key'}",
+                ErrorCode.UNAVAILABLE, f"body: {full} others are read for {caller or 'those without a key'}",
                 hint="try again in a moment",
-            )
-        self._reading[caller] += 1
+            )  # fmt: skip
+        self._reading[whose] += 1
+        self._strangers += not caller
         try:
             yield
         finally:
-            self._reading[caller] -= 1
-            if not self._reading[caller]:
-                del self._reading[caller]
+            self._strangers -= not caller
+            self._reading[whose] -= 1
+            if not self._reading[whose]:
+                del self._reading[whose]
 
 
 def address_of(http: web.Request, proxies: Networks, secret: str = "") -> str:

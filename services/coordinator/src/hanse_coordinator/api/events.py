@@ -34,6 +34,10 @@ async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
     )
     await response.prepare(request.http)
     try:
+        if query.thinned:
+            told, upto = await hub.histories.past(tokens["project"], tokens["run"], after)
+            await response.write(b"".join(_frame(at, event, brief=query.brief) for at, event in told))
+            after = max(after, upto)
         await _send(hub, request, response, tokens, after, brief=query.brief)
         await response.write_eof()
     except ConnectionError:
@@ -62,9 +66,12 @@ async def _send(
     subject = EVENT.of(**tokens)
     entry = await hub.buckets.runs.require(**tokens)
     if entry.value.state in FINAL_STATES:
+        newest = await hub.bus.last(_STREAM, subject)
+        if newest is None or newest.sequence <= after:
+            return
         for record in await hub.bus.snapshot(_STREAM, subject):
             if record.sequence > after:
-                await response.write(_frame(record, RunEvent.decode(record.data), brief=brief))
+                await response.write(_frame(record.sequence, RunEvent.decode(record.data), brief=brief))
         return
     async with hub.bus.follow(_STREAM, subject, after=after) as records:
         following = asyncio.ensure_future(anext(records))
@@ -84,7 +91,7 @@ async def _send(
                 while following.done() and not over and len(frames) < _MOST_TOGETHER:
                     record = following.result()
                     event = RunEvent.decode(record.data)
-                    frames.append(_frame(record, event, brief=brief))
+                    frames.append(_frame(record.sequence, event, brief=brief))
                     over = event.kind == "state" and event.data.get("state") in FINAL_STATES
                     following = asyncio.ensure_future(anext(records))
                     await hub.clock.sleep(0)  # the next is there by then, if it is at hand
@@ -127,10 +134,10 @@ async def _stop(following: asyncio.Future[Record]) -> None:
     await asyncio.wait({following})
 
 
-def _frame(record: Record, event: RunEvent, *, brief: bool) -> bytes:
+def _frame(sequence: int, event: RunEvent, *, brief: bool) -> bytes:
     data = {name: value for name, value in event.data.items() if not (brief and name in _LONG)}
     told = Event(kind=event.kind, at=event.at, round=event.round, data=data)
-    return f"id: {record.sequence}\nevent: {event.kind}\ndata: {told.model_dump_json()}\n\n".encode()
+    return f"id: {sequence}\nevent: {event.kind}\ndata: {told.model_dump_json()}\n\n".encode()
 
 
 ROUTES = (

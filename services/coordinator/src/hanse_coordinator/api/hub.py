@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -16,12 +17,14 @@ from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.people.entrance import Entrance
 from hanse_coordinator.people.held import Held
+from hanse_coordinator.people.makers import may_still
 from hanse_coordinator.people.provider import Provider, ProviderTerms
 from hanse_coordinator.people.records import PersonRecord
 from hanse_coordinator.people.sessions import Sessions, SessionTerms
 from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_coordinator.watching.histories import Histories
+from hanse_coordinator.watching.studies import Studies
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import AuditEvent
@@ -69,6 +72,7 @@ class Hub:
     sessions: Sessions
     provider: Provider | None
     histories: Histories
+    studies: Studies
     presence: PresenceBoard
     compensators: CompensatorBoard
     credentials: Credentials
@@ -92,8 +96,8 @@ class Hub:
     ) -> Hub:
         """A hub on this bus and store; its boards and keys are current while their `watch` runs."""
         buckets = Buckets.on(bus)
-        keys = KeyRing(buckets.keys, clock)
         people = Held(buckets.people, "person")
+        keys = KeyRing(buckets.keys, clock, partial(may_still, people))
         return cls(
             bus=bus,
             store=store,
@@ -104,6 +108,7 @@ class Hub:
             sessions=Sessions(buckets.sessions, people, clock, info.sessions, keys.limiter),
             provider=Provider(info.provider, clock) if info.provider is not None else None,
             histories=Histories(bus),
+            studies=Studies(store),
             presence=PresenceBoard(bus, clock),
             compensators=CompensatorBoard(bus),
             credentials=credentials,
@@ -125,7 +130,7 @@ class Hub:
         """Whether somebody who was let in to a project before would be let in now: for answers that last."""
         if caller.session:
             return await self.sessions.opens(caller.session, project)
-        return self.keys.admits(caller.key)  # a key's project never changes
+        return await self.keys.admits(caller.key)  # a key's project never changes
 
     def address_of(self, http: web.Request) -> str:
         """Whose request it is, as far as proxies are believed."""

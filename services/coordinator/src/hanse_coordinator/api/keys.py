@@ -36,13 +36,13 @@ async def create_key(hub: Hub, request: Request) -> IssuedKey:
     hub.keys.note(record, entry.revision)
     where = body.project or HUB_AUDIT
     await hub.audit(request.caller, where, "key.create", f"key:{key.id}", role=body.role, name=body.name)
-    return view(IssuedKey, record, key=key.text, read_only=body.read_only)
+    return view(IssuedKey, record, key=key.text, read_only=body.read_only, void=False)
 
 
 async def list_keys(hub: Hub, request: Request) -> KeyList:
     found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
     page = page_of(found, request.query, lambda record: record.id)
-    return KeyList(keys=tuple(_view(record) for record in page))
+    return KeyList(keys=tuple([await _view(hub, record) for record in page]))
 
 
 async def revoke_key(hub: Hub, request: Request) -> KeyView:
@@ -54,11 +54,11 @@ async def revoke_key(hub: Hub, request: Request) -> KeyView:
     entry = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=key)
     hub.keys.note(entry.value, entry.revision)
     await hub.audit(request.caller, entry.value.project or HUB_AUDIT, "key.revoke", f"key:{key}")
-    return _view(entry.value)
+    return await _view(hub, entry.value)
 
 
-def _view(record: ApiKeyRecord) -> KeyView:
-    return view(KeyView, record, read_only=bool(record.read_only))
+async def _view(hub: Hub, record: ApiKeyRecord) -> KeyView:
+    return view(KeyView, record, read_only=bool(record.read_only), void=bool(await hub.keys.void_by(record)))
 
 
 ROUTES = (

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import object_key
 from hanse_coordinator.api.versions import number, version_of
@@ -14,7 +15,7 @@ from hanse_fabric.messages import ModelVersion, ObjectRef, RegistryReply, Regist
 from hanse_fabric.messages.uploads import UploadState
 from hanse_fabric.store.uploads import go_on
 from hanse_fabric.subjects import REGISTRY
-from hanse_schemas.http.models import Announced, Download, ModelList, ModelView, Promote, Rollback
+from hanse_schemas.http.models import Announced, Download, ModelList, ModelsQuery, ModelView, Promote, Rollback
 
 _REGISTRY_TIMEOUT_S = 15.0
 _UPLOAD_FOR = timedelta(hours=1)
@@ -37,8 +38,10 @@ async def upload_object(hub: Hub, request: Request) -> UploadState:
 async def list_models(hub: Hub, request: Request) -> ModelList:
     await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.models.list(project=request.project)]
-    living = sorted((version for version in found if not version.deleted), key=lambda version: version.version)
-    return ModelList(models=tuple(ModelView.of(version) for version in living))
+    query: ModelsQuery = request.query
+    living = sorted((one for one in found if not one.deleted), key=lambda one: one.version, reverse=query.newest)
+    page = page_of(living, query, lambda version: version.version)
+    return ModelList(models=tuple(ModelView.of(version) for version in page))
 
 
 async def get_model(hub: Hub, request: Request) -> ModelView:
@@ -113,7 +116,7 @@ _VERSION = _BASE + "/{version}"
 ROUTES = (
     Route("POST", "/v1/projects/{project}/objects", OWN, upload_object, UploadState,
           "Upload an initial model: a presigned PUT for each part", body=Announced),
-    Route("GET", _BASE, READ, list_models, ModelList, "A project's model versions"),
+    Route("GET", _BASE, READ, list_models, ModelList, "A project's model versions", query=ModelsQuery),
     Route("GET", _VERSION, READ, get_model, ModelView, "A model version"),
     Route("POST", _VERSION + "/promote", OWN, promote_model, ModelView, "Move a version to a stage", body=Promote),
     Route("POST", _BASE + "/rollback", OWN, rollback_model, ModelView,

@@ -18,13 +18,13 @@ _DOWNLOAD_FOR = timedelta(hours=1)
 
 
 async def list_outputs(hub: Hub, request: Request) -> OutputList:
-    found = _refs(await _run(hub, request))
+    found = _refs(await run_of_outputs(hub, request))
     return OutputList(outputs=tuple(_view(name, ref) for name, ref in sorted(found.items())))
 
 
 async def download_output(hub: Hub, request: Request) -> OutputLink:
     run, name = request.path["run"], request.path["output"]
-    record = await _run(hub, request)
+    record = await run_of_outputs(hub, request)
     ref = _refs(record).get(name)
     if ref is None or ref.key is None:
         raise HanseError(
@@ -51,7 +51,7 @@ async def _signed(hub: Hub, request: Request, record: RunRecord, name: str, ref:
     return reply.output
 
 
-async def _run(hub: Hub, request: Request) -> RunRecord:
+async def run_of_outputs(hub: Hub, request: Request) -> RunRecord:
     """The run that is asked for, where the caller may read its outputs."""
     record = (await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value
     caller = request.caller

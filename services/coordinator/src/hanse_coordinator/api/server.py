@@ -29,6 +29,9 @@ from hanse_schemas.http.errors import ErrorAnswer, ErrorBody
 _LOG = logging.getLogger(__name__)
 _Aiohttp = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _CLOCK = web.AppKey("clock", Clock)
+_PERSON = web.RequestKey("person", str)
+PERSON_HEADER = "Hanse-Person"
+"""Whose session a request came by, for the console, which shares its places by person."""
 
 
 def application(hub: Hub, routes: Sequence[Route], limits: HttpLimits = LIMITS) -> web.Application:
@@ -36,6 +39,7 @@ def application(hub: Hub, routes: Sequence[Route], limits: HttpLimits = LIMITS) 
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[_answer_errors])
     bodies = Bodies(limits, hub.clock)
     app[_CLOCK] = hub.clock
+    app.on_response_prepare.append(_tell_whose)
     for route in routes:
         app.router.add_route(route.method, route.path, _serve(hub, route, bodies))
 
@@ -51,6 +55,11 @@ def _described(routes: tuple[Route, ...]) -> bytes:
     return json.dumps(document(routes)).encode()
 
 
+async def _tell_whose(http: web.Request, response: web.StreamResponse) -> None:
+    if http.get(_PERSON):
+        response.headers[PERSON_HEADER] = http[_PERSON]
+
+
 def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
     async def traced(http: web.Request) -> web.StreamResponse:
         with span("http", parent=extract(http.headers), method=route.method, route=route.path):
@@ -58,9 +67,11 @@ def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
 
     async def serve(http: web.Request) -> web.StreamResponse:
         caller = await _caller(hub, route, http)
+        http[_PERSON] = caller.person
         path = {name: _path_value(name, text) for name, text in http.match_info.items()}
         query = _validated(route.query, _query(http), "query")
-        request = Request(caller, path, _body(route, await bodies.read(http, caller.person or caller.key)), query, http)
+        data = await bodies.read(http, caller.actor if caller.role else "", hub.address_of(http))
+        request = Request(caller, path, _body(route, data), query, http)
         answer = await route.handler(hub, request)
         if isinstance(answer, web.StreamResponse):
             return answer

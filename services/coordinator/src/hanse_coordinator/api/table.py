@@ -20,12 +20,13 @@ from hanse_coordinator.api import (
     runs,
     sessions,
     status,
+    studies,
     unreadable,
 )
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
-    status, proof, joining, projects, invitations, participants, runs, curves, outputs, events, models, audit, keys,
-    people, sessions, provider, leaves, unreadable,
+    status, proof, joining, projects, invitations, participants, runs, curves, outputs, studies, events, models, audit,
+    keys, people, sessions, provider, leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

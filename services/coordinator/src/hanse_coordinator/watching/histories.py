@@ -1,12 +1,14 @@
-"""The finished rounds of runs that people look at: each event is read from the bus and taken apart once."""
+"""Runs that people look at, their finished rounds and what else of their past counts: each event is read from the bus
+and taken apart once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hanse_coordinator.watching.past import Past, Told
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import RunEvent
@@ -21,11 +23,12 @@ _WITHIN_S = 10.0
 class _History:
     upto: int = 0
     rounds: dict[int, RoundMetrics] = field(default_factory=dict)
+    past: Past = field(default_factory=Past)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Histories:
-    """Finished rounds by run, of so many runs as were looked at last."""
+    """Histories by run, of so many runs as were looked at last."""
 
     def __init__(self, bus: Bus, *, runs: int = 8) -> None:
         self._bus, self._most = bus, runs
@@ -37,6 +40,19 @@ class Histories:
         Raises:
             HanseError: TIMEOUT where the bus does not give what it has.
         """
+        history = await self._current(project, run)
+        return [history.rounds[at] for at in sorted(history.rounds)]
+
+    async def past(self, project: str, run: str, after: int) -> tuple[Sequence[Told], int]:
+        """What still counts of all events behind `after`, and up to which event that is.
+
+        Raises:
+            HanseError: TIMEOUT where the bus does not give what it has.
+        """
+        past = (await self._current(project, run)).past
+        return past.since(after), past.upto
+
+    async def _current(self, project: str, run: str) -> _History:
         subject = EVENT.of(project=project, run=run)
         history = self._held.setdefault(subject, _History())
         self._held.move_to_end(subject)
@@ -46,9 +62,9 @@ class Histories:
             newest = await self._bus.last(_STREAM, subject)
             if newest is not None and newest.sequence > history.upto:
                 records = await self._since(subject, history.upto, newest.sequence)
-                history.rounds |= await asyncio.to_thread(_finished, records)
+                await asyncio.to_thread(_take, history, records)
                 history.upto = newest.sequence
-        return [history.rounds[at] for at in sorted(history.rounds)]
+        return history
 
     async def _since(self, subject: str, after: int, upto: int) -> list[Record]:
         if after == 0:
@@ -65,12 +81,14 @@ class Histories:
         return found
 
 
-def _finished(records: Iterable[Record]) -> dict[int, RoundMetrics]:
-    rounds: dict[int, RoundMetrics] = {}
+def _take(history: _History, records: Iterable[Record]) -> None:
     for record in records:
+        if record.sequence <= history.past.upto:
+            continue
         event = RunEvent.decode(record.data)
+        history.past.take(record.sequence, event)
         if event.kind == "round-finished":
-            rounds[event.round] = RoundMetrics(
+            history.rounds[event.round] = RoundMetrics(
                 round=event.round,
                 at=event.at,
                 metrics=event.data.get("metrics") or {},
@@ -80,4 +98,3 @@ def _finished(records: Iterable[Record]) -> dict[int, RoundMetrics]:
                 undefined=event.data.get("undefined") or {},
                 curves=event.data.get("curves") or {},
             )
-    return rounds
