@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-tabular results clean
+.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench-codecs   what codecs of updates cost and save (ARGS='--link' as root: rounds of 100 MB over 10 Mbit/s, too)"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
+	@echo "make bench-console  what the console costs its reader, in a browser, of a run of 1,000 rounds and 100 sites (ARGS=--json)"
 	@echo "make bench-tabular  raw tables at three sites beside scikit-learn on the pooled table (ARGS=--json)"
 	@echo "make bench-models  kernel normalization beside batch norm, private training beside SGD and Opacus (ARGS=--json)"
 	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
@@ -186,6 +187,9 @@ bench-tabular: $(VENV)/.developer
 
 bench-conduct: $(VENV)/.developer
 	@PYTHONPATH=tests $(BIN)/python benchmarks/conduct.py $(ARGS)
+
+bench-console: $(VENV)/.developer
+	@PYTHONPATH=tests $(BIN)/python benchmarks/console.py $(ARGS)
 
 build/opacus/.installed: $(VENV)/.developer
 	@$(BIN)/python -m pip install -q --no-deps --target build/opacus opacus==1.6.0 opt-einsum==3.4.0

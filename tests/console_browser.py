@@ -87,6 +87,7 @@ class Watched:
             for scheme in ("light", "dark"):
                 for kind, size in (("wide", WIDE), ("phone", PHONE)):
                     self._as(scheme, size)
+                    self.page.evaluate("scrollTo(0, 0)")
                     self.page.wait_for_timeout(300)
                     path = Path(PICTURES) / f"{name}-{scheme}-{kind}.png"
                     self.page.screenshot(path=path, full_page=True, caret="initial")

@@ -99,7 +99,7 @@ def played(url: str, token: str, home: Path, answer: Answer) -> hanse.Site:
     return joined
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_from_the_first_visit_to_a_downloaded_model(
     hub: DeployedHub, browser: Any, axe: str | None, tmp_path: Path
 ) -> None:
@@ -153,7 +153,11 @@ def test_from_the_first_visit_to_a_downloaded_model(
         page.locator(".state", has_text="online").nth(2).wait_for()
         watched.look("sites")
         version = run_and_fetch(watched, job, tmp_path)
+        compare(watched, project, job)
         drop_out(watched, project, job, silent)
+        watched.go("/alerts")
+        page.get_by_role("heading", name="Alerts").wait_for()
+        page.get_by_text("Nothing to look at").wait_for()
     assert version == 3
     for place, heading in (("", "Overview"), ("projects/triage/data", "triage"), ("settings", "Settings")):
         watched.go(f"/{place}")
@@ -162,6 +166,17 @@ def test_from_the_first_visit_to_a_downloaded_model(
     watched.go("/projects/triage/audit")
     page.get_by_role("cell", name="model.promote").wait_for()
     assert page.get_by_role("row").filter(has_text="run.submit").filter(has_text="ada").count() >= 1
+    page.get_by_label("Search").fill("MODEL.promote")
+    page.get_by_role("row").filter(has_text="run.submit").first.wait_for(state="detached")
+    assert page.get_by_role("row").count() == 2, "the move to production and the head of the table"
+    with page.expect_download() as exporting:
+        page.get_by_role("button", name="Export as CSV").click()
+    exporting.value.save_as(tmp_path / "audit.csv")
+    lines = (tmp_path / "audit.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("sequence,at,actor,action")
+    assert len(lines) == 2
+    page.get_by_label("Search").fill("")
+    page.get_by_role("cell", name="run.submit").first.wait_for()
     watched.look("audit")
     held = page.evaluate("JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)])")
     assert not re.search(r"hanse_|start_|join_|csrf", held), held
@@ -173,7 +188,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
     assert watched.errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     hub: DeployedHub, browser: Any, axe: str | None, tmp_path: Path
 ) -> None:
@@ -201,7 +216,6 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
 
         # Somebody ends the session: the page asks to sign in, and is where it was afterwards.
         watched.context.clear_cookies()
-        page.get_by_role("button", name="Pause").click()
         page.get_by_text("Your session has ended").wait_for()
         page.get_by_label("Name").fill("bob")
         page.locator("input[type=password]").fill(PASSWORD)
@@ -260,6 +274,8 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.get_by_label("Seed").fill("7")
     page.get_by_text("The hub takes this job").wait_for()
     assert "seed: 7 # kept" in file.input_value(), "the form changes the file and keeps its comments"
+    page.get_by_role("button", name="Ask the sites").click()
+    page.get_by_role("region", name="What the sites say").get_by_role("cell", name="clinic-west").wait_for()
     watched.look("new-run")
     page.get_by_role("button", name="Start the run").click()
     page.locator(".page-title .state", has_text="completed").wait_for(timeout=60_000)
@@ -280,10 +296,31 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.get_by_label("Why").fill("the best of one")
     page.get_by_role("button", name="Move it").click()
     page.locator(".page-title .state", has_text="production").wait_for()
+    assert page.get_by_label("Lineage").get_by_text("3 sites").count() == 1
+    with page.expect_download() as carrying:
+        page.get_by_role("button", name="Save the card").click()
+    carrying.value.save_as(folder / "card.md")
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    assert "clinic-north, clinic-south, clinic-west" in card
+    assert "To be written by its owners" in card
     watched.go("/projects/triage/models")
     page.get_by_role("row").filter(has_text="production").wait_for()
     watched.look("models")
     return 3
+
+
+def compare(watched: Watched, project: Project, job: dict[str, Any]) -> None:
+    """A second run with another seed beside the first: its curve, where both ended, and in what they differ."""
+    page = watched.page
+    again = project.run(job | {"name": "again", "seed": 8, "participants": {"minimum": 2}})
+    again.wait()
+    watched.go("/projects/triage/runs")
+    page.get_by_label("Compare again").check()
+    page.get_by_label("Compare first").check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.get_by_role("img", name=re.compile("by round, of 2 runs")).wait_for()
+    page.get_by_role("region", name="In what their jobs differ").get_by_role("rowheader", name="seed").wait_for()
+    watched.look("compare")
 
 
 def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: threading.Event) -> None:
@@ -297,7 +334,14 @@ def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: th
     page.get_by_role("row").filter(has_text="clinic-north").filter(has_text="answered").wait_for()
     silent.set()
     page.get_by_role("row").filter(has_text="clinic-south").filter(has_text="failed").wait_for()
+    page.get_by_role("button", name="clinic-north", exact=True).click()
+    page.locator(".u-legend").get_by_text("clinic-north").wait_for()
+    page.get_by_label("Each site").check()
     watched.look("run-live")
+    page.get_by_role("button", name="Pause").click()
+    page.locator(".page-title .state", has_text=re.compile("^paused$")).wait_for()
+    page.get_by_role("button", name="Resume").click()
+    page.locator(".page-title .state", has_text=re.compile("^running$")).wait_for()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel the run").click()
     page.locator(".page-title .state", has_text=re.compile("^cancelled$")).wait_for()

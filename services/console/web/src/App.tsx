@@ -1,6 +1,8 @@
 import { Route, Router, Switch } from "wouter";
 import { useHashLocation } from "wouter/use-hash-location";
+import { Alerts } from "./pages/Alerts";
 import { Audit } from "./pages/Audit";
+import { Compare } from "./pages/Compare";
 import { Model } from "./pages/Model";
 import { Models } from "./pages/Models";
 import { NewProject } from "./pages/NewProject";
@@ -11,6 +13,7 @@ import { Project } from "./pages/Project";
 import { Run } from "./pages/Run";
 import { Settings } from "./pages/Settings";
 import { SignIn } from "./pages/SignIn";
+import { Study } from "./pages/Study";
 import { Welcome } from "./pages/Welcome";
 import { Loading } from "./parts/Loading";
 import { Problem } from "./parts/Problem";
@@ -49,11 +52,15 @@ function Inside() {
         <Route path="/" component={Overview} />
         <Route path="/new-project" component={NewProject} />
         <Route path="/projects/:project/new-run">{({ project }) => <NewRun project={project} />}</Route>
+        <Route path="/projects/:project/runs/:run/study">
+          {({ project, run }) => <Study key={run} project={project} run={run} />}
+        </Route>
+        <Route path="/projects/:project/compare/:runs?">{({ project, runs }) => <Compare project={project} runs={runs ?? ""} />}</Route>
         <Route path="/projects/:project/runs/:run">
           {({ project, run }) => <Run key={run} project={project} run={run} />}
         </Route>
         <Route path="/projects/:project/models/:version">
-          {({ project, version }) => <Model project={project} version={version} />}
+          {({ project, version }) => <Model key={version} project={project} version={version} />}
         </Route>
         <Route path="/projects/:project/models">{({ project }) => <Models project={project} />}</Route>
         <Route path="/projects/:project/audit">{({ project }) => <Audit key={project} project={project} />}</Route>
@@ -61,6 +68,8 @@ function Inside() {
           {({ project, tab }) => <Project key={project} project={project} tab={tab} />}
         </Route>
         <Route path="/settings" component={Settings} />
+        <Route path="/alerts" component={Alerts} />
+        <Route path="/audit">{() => <Audit key="hub" project={null} />}</Route>
         <Route component={NotFound} />
       </Switch>
     </Shell>

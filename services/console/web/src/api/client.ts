@@ -33,13 +33,15 @@ interface Ask {
   /** For requests that open a session: a refusal is theirs to show. */
   opening?: boolean;
   signal?: AbortSignal;
+  /** For what sites are asked before the hub answers. */
+  withinMs?: number;
 }
 
-export async function ask<T>(path: string, { method = "GET", body, opening = false, signal }: Ask = {}): Promise<T> {
+export async function ask<T>(path: string, { method = "GET", body, opening = false, signal, withinMs = WITHIN_MS }: Ask = {}): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET" && !opening && csrf) headers["Hanse-CSRF"] = csrf;
-  const ends = AbortSignal.timeout(WITHIN_MS);
+  const ends = AbortSignal.timeout(withinMs);
   let response: Response;
   try {
     response = await fetch(path, {

@@ -3,8 +3,8 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ask, path } from "./client";
 import type {
-  AuditEntry, Checked, HubView, InvitationView, IssuedInvitation, Job, ModelView, ParticipantView, ProjectView, RunSummary,
-  RunView, StatusView,
+  AuditEntry, Checked, Evaluation, HitView, HubView, InvitationView, IssuedInvitation, Job, KeyView, ModelView, ParticipantView,
+  ProjectView, RunCurves, RunSummary, RunView, StatusView, StudyPoints, StudyQuantiles, StudyView,
 } from "./types";
 
 const SOON = 5_000;
@@ -47,34 +47,113 @@ export const useInvitations = (project: string) =>
     refetchInterval: SOON,
   });
 
-export const runsOf = (project: string) => ({
-  queryKey: ["runs", project],
-  queryFn: async () => (await ask<{ runs: RunSummary[] }>(path`/v1/projects/${project}/runs`)).runs,
+export const RUNS_PAGE = 100;
+
+/** The newest runs. */
+export const runsOf = (project: string, most = RUNS_PAGE) => ({
+  queryKey: ["runs", project, most],
+  queryFn: async () => (await ask<{ runs: RunSummary[] }>(path`/v1/projects/${project}/runs` + `?limit=${most}`)).runs,
   refetchInterval: SOON,
 });
 
-export const useRuns = (project: string) => useQuery(runsOf(project));
+export const useRuns = (project: string, most = RUNS_PAGE) => useQuery({ ...runsOf(project, most), placeholderData: (former) => former });
+
+export const runOf = (project: string, run: string) => ({
+  queryKey: ["run", project, run],
+  queryFn: () => ask<RunView>(path`/v1/projects/${project}/runs/${run}`),
+});
 
 export const useRun = (project: string, run: string) =>
   useQuery({
-    queryKey: ["run", project, run],
-    queryFn: () => ask<RunView>(path`/v1/projects/${project}/runs/${run}`),
+    ...runOf(project, run),
     refetchInterval: (query) => (query.state.data && ended(query.state.data) ? false : SOON),
   });
 
-export const useModels = (project: string) =>
+export const MODELS_PAGE = 100;
+
+/** The newest versions. */
+export const useModels = (project: string, most = MODELS_PAGE) =>
   useQuery({
-    queryKey: ["models", project],
-    queryFn: async () => (await ask<{ models: ModelView[] }>(path`/v1/projects/${project}/models`)).models.reverse(),
+    queryKey: ["models", project, most],
+    queryFn: async () => (await ask<{ models: ModelView[] }>(path`/v1/projects/${project}/models` + `?newest=true&limit=${most}`)).models,
     refetchInterval: LATER,
+    placeholderData: (former) => former,
   });
 
-export const useAudit = (project: string, after: number) =>
+export const AUDIT_PAGE = 100;
+
+/** A page of the audit, newest first; `project` null: of what belongs to no project. */
+export const auditOf = (project: string | null, wanted: Record<string, string>, before: number | null, limit = AUDIT_PAGE) => ({
+  queryKey: ["audit", project, wanted, before, limit],
+  queryFn: async () => {
+    const query = new URLSearchParams({ newest: "true", limit: String(limit), ...(before === null ? {} : { before: String(before) }), ...wanted });
+    const where = project === null ? "/v1/audit" : path`/v1/projects/${project}/audit`;
+    return (await ask<{ events: AuditEntry[] }>(`${where}?${query}`)).events;
+  },
+  staleTime: 10_000,
+});
+
+/** A run's curve of one metric. While the run goes on it is asked anew as rounds finish. */
+export const curvesOf = (project: string, run: string, metric: string | null, sites: boolean, finished: number) => ({
+  queryKey: ["curves", project, run, metric, sites, finished],
+  queryFn: () => {
+    const query = new URLSearchParams({ points: "300", sites: String(sites), ...(metric ? { metric } : {}) });
+    return ask<RunCurves>(path`/v1/projects/${project}/runs/${run}/curves` + `?${query}`);
+  },
+  staleTime: 60_000,
+  gcTime: 30_000,
+});
+
+export const useEvaluation = (project: string, run: string, round: number) =>
   useQuery({
-    queryKey: ["audit", project, after],
-    queryFn: async () =>
-      (await ask<{ events: AuditEntry[] }>(path`/v1/projects/${project}/audit` + `?after=${after}&limit=200`)).events,
+    queryKey: ["evaluation", project, run, round],
+    queryFn: async () => (await ask<Evaluation>(path`/v1/projects/${project}/runs/${run}/evaluation`)).newest,
+    placeholderData: (former) => former,
+    gcTime: 30_000,
   });
+
+const study = (project: string, run: string, what: string) => path`/v1/projects/${project}/runs/${run}/study` + what;
+
+export const useStudy = (project: string, run: string) =>
+  useQuery({ queryKey: ["study", project, run], queryFn: () => ask<StudyView>(study(project, run, "")), staleTime: Infinity });
+
+export interface Region {
+  chromosome?: string;
+  begin?: number;
+  end?: number;
+}
+
+export const useStudyPoints = (project: string, run: string, region: Region) =>
+  useQuery({
+    queryKey: ["study-points", project, run, region],
+    queryFn: () => {
+      const query = new URLSearchParams(Object.entries(region).filter(([, value]) => value !== undefined).map(([name, value]) => [name, String(value)]));
+      return ask<StudyPoints>(study(project, run, `/points?${query}`));
+    },
+    staleTime: Infinity, gcTime: 60_000, placeholderData: (former) => former,
+  });
+
+export const useStudyQuantiles = (project: string, run: string) =>
+  useQuery({
+    queryKey: ["study-quantiles", project, run], queryFn: () => ask<StudyQuantiles>(study(project, run, "/quantiles")), staleTime: Infinity,
+  });
+
+export const useStudyHits = (project: string, run: string, contains: string, after: number, limit: number) =>
+  useQuery({
+    queryKey: ["study-hits", project, run, contains, after, limit],
+    queryFn: () => {
+      const query = new URLSearchParams({ contains, after: String(after), limit: String(limit) });
+      return ask<{ there: number; hits: HitView[] }>(study(project, run, `/hits?${query}`));
+    },
+    staleTime: Infinity, gcTime: 60_000, placeholderData: (former) => former,
+  });
+
+export const useKeys = () =>
+  useQuery({ queryKey: ["keys"], queryFn: async () => (await ask<{ keys: KeyView[] }>("/v1/keys")).keys.reverse() });
+
+/** What the sites that are there say of a job: asked when somebody wants to know, for a site answers so many a day. */
+export const askSites = (project: string) => (job: Job) =>
+  ask<Checked>(path`/v1/projects/${project}/check`, { method: "POST", body: { job, sites: true }, withinMs: 55_000 });
 
 /** What the hub says to a job; asked anew whenever the job changes. */
 export const useCheck = (project: string, job: Job | null) =>

@@ -143,7 +143,7 @@ export interface Checked {
   utility: { component: string; value: string; ok: boolean; reason: string }[];
   privacy: string;
   epsilon?: number;
-  sites?: { participant: string; findings: { code: string; [more: string]: unknown }[]; reason: string }[];
+  sites?: { participant: string; findings: { code: string; rule?: string; text?: string; remains?: number | null }[]; reason: string }[];
 }
 
 export interface ModelView {
@@ -167,8 +167,100 @@ export interface ModelView {
   stage: "candidate" | "staging" | "production" | "archived";
   final: boolean;
   best?: boolean;
+  problem?: Record<string, unknown> | null;
+  promoted_at?: string | null;
   public_key: string;
   signature: string;
+}
+
+export interface RunCurves {
+  metric: string;
+  metrics: string[];
+  finished: number;
+  rounds: number[];
+  overall: Values;
+  low: Values;
+  high: Values;
+  sites: Record<string, Values>;
+}
+
+export type Values = (number | null)[];
+
+export interface Evaluation {
+  newest: { round: number; metrics: Record<string, unknown>; curves: EvaluationCurves } | null;
+}
+
+export interface EvaluationCurves {
+  calibration?: { from: number; to: number; examples: number; predicted: number; observed: number }[];
+  roc?: Record<string, [number, number][]>;
+  confusion?: number[][];
+  subgroups?: { column: string; groups?: unknown; others?: unknown };
+  [more: string]: unknown;
+}
+
+export interface StudyView {
+  digest: string;
+  test: string;
+  snps: number;
+  tested: number;
+  genome_wide: number;
+  bonferroni: number;
+  level: number;
+  inflation: number | null;
+  effect: string;
+  chromosomes: { chromosome: string; begin: number; end: number }[];
+  summary: {
+    samples?: Record<string, number>;
+    snps?: Record<string, number>;
+    reasons?: Record<string, number>;
+    cohorts?: Record<string, Record<string, number>>;
+    notes?: string[];
+    covariates?: string[];
+    study?: Record<string, unknown>;
+    [more: string]: unknown;
+  };
+}
+
+export interface StudyPoints {
+  there: number;
+  chromosome: string[];
+  position: number[];
+  minus_log10_p: number[];
+  snp: string[];
+}
+
+export interface StudyQuantiles {
+  expected: number[];
+  observed: number[];
+}
+
+export interface HitView {
+  rank: number;
+  snp: string;
+  chromosome: string;
+  position: number;
+  a1: string;
+  a2: string;
+  frequency: number | null;
+  effect: number | null;
+  low: number | null;
+  high: number | null;
+  p: number | null;
+  minus_log10_p: number;
+}
+
+export interface KeyView {
+  id: string;
+  role: "owner" | "site" | "operator";
+  project: string | null;
+  participant: string | null;
+  name: string;
+  created_at: string;
+  created_by: string;
+  revoked: boolean;
+  expires_at: string | null;
+  read_only: boolean;
+  void: boolean;
 }
 
 export interface AuditEntry {

@@ -37,7 +37,13 @@ export function changed(text: string, path: string[], value: unknown): string {
 
 /** A job to begin with, for data of this kind. */
 export function firstJob(schema: DataSchema, sites: number): string {
-  const minimum = Math.max(2, sites);
+  // Of a sum of two each knows the other's part, so masks need three sites; where two are there, these shall be able to begin.
+  const masked = sites !== 2;
+  const masks = masked
+    ? `# Masks: nobody, the hub included, sees what one site has learnt; the sum is exact.
+secure_aggregation: {mode: compensator}`
+    : `# With a third site, add masks, so that nobody, the hub included, sees what one site has learnt (minimum: 3):
+# secure_aggregation: {mode: compensator}`;
   if (schema.kind === "genotypes") {
     return `# A genome-wide study over all cohorts; sums are masked: nobody sees one cohort's numbers.
 workflow: association_study
@@ -53,8 +59,7 @@ rounds: 10
 model: ${model}
 train: {optimizer: {name: sgd, lr: 0.1}, epochs: 1, batch_size: 32}
 participants:
-  minimum: ${minimum}          # the run waits for so many sites
-# Masks: nobody, the hub included, sees what one site has learnt; the sum is exact.
-secure_aggregation: {mode: compensator}
+  minimum: ${masked ? Math.max(3, sites) : 2}          # the run waits for so many sites
+${masks}
 `;
 }

@@ -2,18 +2,8 @@
 
 import type { RunEvent } from "../api/types";
 
-export const MOST_POINTS = 300;
 const MOST_SITES = 200;
 const MOST_LINES = 200;
-
-export interface Point {
-  round: number;
-  /** Metrics over all sites. */
-  values: Record<string, number>;
-  /** Of the sites, where they are told: smallest and largest of each metric. */
-  low: Record<string, number>;
-  high: Record<string, number>;
-}
 
 export interface SiteNow {
   doing: "working" | "answered" | "failed" | "left out" | "late";
@@ -38,9 +28,8 @@ export interface Live {
   reason: string;
   round: number;
   roundSince: string | null;
-  points: Point[];
-  /** Of so many finished rounds one is kept as a point. */
-  stride: number;
+  /** The newest round that has finished: curves are asked for anew after it. */
+  finished: number;
   bytes: number;
   progress: { what: string; done: number; of: number } | null;
   sites: Record<string, SiteNow>;
@@ -48,7 +37,7 @@ export interface Live {
 }
 
 export const NOTHING: Live = {
-  last: 0, state: null, reason: "", round: 0, roundSince: null, points: [], stride: 1, bytes: 0, progress: null, sites: {},
+  last: 0, state: null, reason: "", round: 0, roundSince: null, finished: 0, bytes: 0, progress: null, sites: {},
   lines: [],
 };
 
@@ -58,7 +47,7 @@ export type Told = RunEvent & { id: number };
 export function after(live: Live, events: readonly Told[]): Live {
   const fresh = events.filter(({ id }) => id > live.last);
   if (fresh.length === 0) return live;
-  const now: Live = { ...live, sites: { ...live.sites }, points: [...live.points], lines: [...live.lines] };
+  const now: Live = { ...live, sites: { ...live.sites }, lines: [...live.lines] };
   for (const event of fresh) take(now, event);
   if (now.lines.length > MOST_LINES) now.lines = now.lines.slice(-MOST_LINES);
   now.last = fresh[fresh.length - 1]!.id;
@@ -141,22 +130,10 @@ function noted(live: Live, event: Told): void {
 function finished(live: Live, event: Told): void {
   const { data } = event;
   const sent = (data.bytes ?? {}) as Record<string, number>;
-  live.bytes += (sent.down ?? 0) + (sent.up ?? 0);
-  const point: Point = { round: event.round, values: numbers(data.metrics), low: {}, high: {} };
-  for (const metrics of Object.values((data.sites ?? {}) as Record<string, unknown>)) {
-    for (const [name, value] of Object.entries(numbers(metrics))) {
-      point.low[name] = Math.min(point.low[name] ?? value, value);
-      point.high[name] = Math.max(point.high[name] ?? value, value);
-    }
-  }
-  const newest = live.points.at(-1);
-  // The newest is always there; of those before, every stride-th stays.
-  if (newest && newest.round % live.stride !== 0) live.points.pop();
-  live.points.push(point);
-  if (live.points.length > MOST_POINTS) {
-    live.stride *= 2;
-    live.points = live.points.filter((one, at) => one.round % live.stride === 0 || at === live.points.length - 1);
-  }
+  // Of a past that was told in few events, the newest round says what all before it have sent.
+  const all = data.sent as Record<string, number> | undefined;
+  live.bytes = all ? (all.down ?? 0) + (all.up ?? 0) : live.bytes + (sent.down ?? 0) + (sent.up ?? 0);
+  live.finished = Math.max(live.finished, event.round);
 }
 
 function site(live: Live, name: string, now: Partial<SiteNow> & Pick<SiteNow, "doing" | "round">): void {
@@ -170,7 +147,3 @@ function note(live: Live, event: Told, said: string, bad: boolean): void {
 
 const text = (value: unknown): string => (typeof value === "string" ? value : value == null ? "" : String(value));
 const list = (value: unknown): string[] => (Array.isArray(value) ? value.map(text) : []);
-const numbers = (value: unknown): Record<string, number> =>
-  Object.fromEntries(
-    Object.entries((value ?? {}) as Record<string, unknown>).filter((entry): entry is [string, number] => typeof entry[1] === "number"),
-  );

@@ -6,6 +6,8 @@ import { after, NOTHING, type Live, type Told } from "./run";
 
 const KINDS = ["state", "round-started", "task-answered", "progress", "round-finished", "note", "late-result", "refused"];
 const TOGETHER_MS = 200;
+/** The past comes at once: it is shown as soon as the browser has it. */
+const FIRST_MS = 10;
 const FIRST_AGAIN_MS = 1_000;
 const LAST_AGAIN_MS = 30_000;
 
@@ -24,6 +26,7 @@ export function useLiveRun(project: string, run: string): { live: Live; line: Li
     let again: ReturnType<typeof setTimeout> | undefined;
     let heard: Told[] = [];
     let flush: ReturnType<typeof setTimeout> | undefined;
+    let first = true;
 
     const tell = () => {
       flush = undefined;
@@ -34,7 +37,7 @@ export function useLiveRun(project: string, run: string): { live: Live; line: Li
 
     const open = () => {
       // A browser reconnects by itself where the network broke; where the hub answered with an error it gives up, and we wait.
-      source = new EventSource(path`/v1/projects/${project}/runs/${run}/events`);
+      source = new EventSource(path`/v1/projects/${project}/runs/${run}/events` + "?thinned=true&brief=true");
       source.onopen = () => {
         wait = FIRST_AGAIN_MS;
         setLine("live");
@@ -55,7 +58,8 @@ export function useLiveRun(project: string, run: string): { live: Live; line: Li
     const hear = (message: MessageEvent<string>) => {
       const event = JSON.parse(message.data) as RunEvent;
       heard.push({ ...event, id: Number(message.lastEventId) });
-      flush ??= setTimeout(tell, TOGETHER_MS);
+      flush ??= setTimeout(tell, first ? FIRST_MS : TOGETHER_MS);
+      first = false;
       if (event.kind === "state") {
         void queries.invalidateQueries({ queryKey: ["run", project, run] });
         if (["completed", "failed", "cancelled"].includes(String(event.data.state))) {

@@ -1,57 +1,83 @@
-import { Select, Text } from "@mantine/core";
-import { useMemo, useState } from "react";
-import type { Point } from "../live/run";
-import { Chart } from "../parts/Chart";
+import { Checkbox, Select, Text } from "@mantine/core";
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useMemo, useState } from "react";
+import { curvesOf } from "../api/queries";
+import type { RunCurves } from "../api/types";
+import { Chart, type Series } from "../parts/Chart";
 import { mainMetrics, number } from "../parts/numbers";
 import { Section } from "../parts/Page";
 
-/** A metric over the rounds, with a band over the sites where their numbers are told. */
-export function Curves({ points, thinned }: { points: Point[]; thinned: boolean }) {
+interface Given {
+  project: string;
+  run: string;
+  /** The newest round that has finished. */
+  finished: number;
+  /** A site whose own curve is drawn beside the whole. */
+  site: string | null;
+}
+
+/** A metric over the rounds, with a band over the sites where their numbers are told; and the sites one by one. */
+export function Curves({ project, run, finished, site }: Given) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const names = useMemo(() => {
-    const all: Record<string, number> = {};
-    for (const point of points) Object.assign(all, point.values);
-    const main = Object.keys(mainMetrics(all));
-    return [...main, ...Object.keys(all).filter((name) => !main.includes(name)).sort()];
-  }, [points]);
-  const metric = chosen && names.includes(chosen) ? chosen : names[0];
-  const drawn = useMemo(() => (metric ? curve(points, metric) : null), [points, metric]);
-  if (!metric || !drawn) return null;
-  const newest = drawn.series[0]!.values.at(-1);
+  const [each, setEach] = useState(false);
+  const wanted = each || site !== null;
+  const curves = useQuery({ ...curvesOf(project, run, chosen, wanted, finished), placeholderData: keepPreviousData, enabled: finished > 0 });
+  const names = useMemo(() => order(curves.data?.metrics ?? []), [curves.data?.metrics]);
+  const queries = useQueryClient();
+  const settled = curves.isSuccess && !curves.isPlaceholderData;
+  // The others are at hand when somebody chooses one.
+  useEffect(() => {
+    if (!settled) return;
+    const timer = setTimeout(() => {
+      for (const name of names.slice(0, 6)) void queries.prefetchQuery(curvesOf(project, run, name, wanted, finished));
+    }, 300);
+    return () => clearTimeout(timer);
+  }, [settled, names, wanted, finished, project, run, queries]);
+  const drawn = useMemo(() => curves.data && seriesOf(curves.data, each, site), [curves.data, each, site]);
+  if (finished === 0 || !curves.data || !drawn) return null;
+  if (names.length === 0) return null;
+  const told = curves.data;
+  const newest = told.overall.findLast((value) => value !== null);
   return (
     <Section
       title="Metrics"
       aside={
-        <Select
-          aria-label="Metric" size="xs" data={names} value={metric} onChange={setChosen} allowDeselect={false}
-          comboboxProps={{ transitionProps: { duration: 0 } }}
-        />
+        <div className="row tight">
+          {told.low.some((value) => value !== null) && (
+            <Checkbox label="Each site" size="xs" checked={each} onChange={(event) => setEach(event.currentTarget.checked)} />
+          )}
+          <Select
+            aria-label="Metric" size="xs" data={names} value={told.metric} onChange={setChosen} allowDeselect={false}
+            comboboxProps={{ transitionProps: { duration: 0 } }}
+          />
+        </div>
       }
     >
-      <Chart says={`${metric} by round; now ${number(newest)}`} x={drawn.x} series={drawn.series} />
-      {thinned && (
+      <Chart says={`${told.metric} by round; now ${number(newest)}`} x={drawn.x} series={drawn.series} />
+      {told.rounds.length < told.finished && (
         <Text size="sm" c="dimmed">
-          A long run: {points.length} of its rounds are drawn, evenly spaced. Drag over a part to look closer, double-click to see all.
+          {told.rounds.length} of {told.finished} rounds are drawn; the highest and the lowest of each stretch are among them. Drag over a part to
+          look closer, double-click to see all.
         </Text>
       )}
     </Section>
   );
 }
 
-function curve(points: Point[], metric: string) {
-  const there = points.filter((point) => metric in point.values);
-  const band = there.some((point) => metric in point.low);
+function order(names: string[]): string[] {
+  const main = Object.keys(mainMetrics(Object.fromEntries(names.map((name) => [name, 0]))));
+  return [...main, ...names.filter((name) => !main.includes(name)).sort()];
+}
+
+function seriesOf(told: RunCurves, each: boolean, site: string | null): { x: { name: string; values: number[] }; series: Series[] } {
+  const band = told.low.some((value) => value !== null);
+  const own = site === null ? undefined : told.sites[site];
   return {
-    x: { name: "Round", values: there.map((point) => point.round) },
+    x: { name: "Round", values: told.rounds },
     series: [
-      {
-        name: metric,
-        values: there.map((point) => point.values[metric] ?? null),
-        ...(band && {
-          low: there.map((point) => point.low[metric] ?? null),
-          high: there.map((point) => point.high[metric] ?? null),
-        }),
-      },
+      ...(each ? Object.entries(told.sites).filter(([name]) => name !== site).map(([name, values]) => ({ name, values, faint: true })) : []),
+      { name: told.metric, values: told.overall, ...(band && { low: told.low, high: told.high }) },
+      ...(own && site !== null ? [{ name: site, values: own }] : []),
     ],
   };
 }

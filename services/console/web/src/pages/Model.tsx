@@ -1,19 +1,22 @@
 import { Button, Modal, Select, Text, Textarea } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { Link } from "wouter";
+import { useLocation } from "wouter";
 import { stringify } from "yaml";
 import { ask, path } from "../api/client";
-import { useChange } from "../api/queries";
+import { runOf, useChange } from "../api/queries";
 import type { ModelView } from "../api/types";
 import { Copyable } from "../parts/Copyable";
 import { Loading } from "../parts/Loading";
-import { bytes, count, number } from "../parts/numbers";
+import { bytes, number } from "../parts/numbers";
 import { Facts, Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { save } from "../parts/save";
 import { State } from "../parts/State";
+import { Sure } from "../parts/Sure";
 import { Moment } from "../parts/Time";
+import { cardOf } from "./card";
+import { Lineage } from "./Lineage";
 
 export function Model({ project, version }: { project: string; version: string }) {
   const model = useQuery({
@@ -24,6 +27,9 @@ export function Model({ project, version }: { project: string; version: string }
     const { url } = await ask<{ url: string }>(path`/v1/projects/${project}/models/${version}/download`);
     if (!/^https?:\/\//.test(url)) throw new Error("no address");
     location.assign(url); // a presigned link to the object store, which sends a file
+  });
+  const run = useQuery({
+    ...runOf(project, model.data?.lineage.run ?? ""), enabled: model.data !== undefined, retry: false, staleTime: 60_000,
   });
   if (model.error) return <Problem error={model.error} retry={() => void model.refetch()} />;
   if (!model.data) return <Loading what="the version" />;
@@ -37,6 +43,7 @@ export function Model({ project, version }: { project: string; version: string }
       actions={
         <>
           <Stage project={project} model={one} />
+          {one.stage === "production" && <RollBack project={project} />}
           <Button loading={download.isPending} onClick={() => download.mutate(undefined)}>
             Download
           </Button>
@@ -52,19 +59,22 @@ export function Model({ project, version }: { project: string; version: string }
         )}
       </Section>
       <Section title="Where it came from">
+        <Lineage project={project} model={one} />
         <Facts
           of={[
-            ["Run", <Link key="run" href={`/projects/${project}/runs/${lineage.run}`} className="link">{lineage.run}</Link>],
-            ["Round", count(lineage.round)],
             ["Made", <Moment key="at" at={one.created_at} />],
-            ["Sites", lineage.participants.join(", ") || "–"],
-            ["Examples", count(lineage.examples)],
+            ["In its stage since", <Moment key="since" at={one.promoted_at ?? one.created_at} />],
             ["Seed", String(lineage.seed)],
-            ["Parent", lineage.parent ? <code key="p" className="cut">{lineage.parent}</code> : "none: begun from the seed"],
+            ["Strategy", nameOf(lineage.strategy)],
           ]}
         />
         <Copyable label="Architecture" text={stringify(one.architecture)} />
       </Section>
+      {run.data?.privacy && (
+        <Section title="Privacy">
+          <Text className="prose">{run.data.privacy}</Text>
+        </Section>
+      )}
       <Section title="File and signature">
         <Facts
           of={[
@@ -85,9 +95,36 @@ export function Model({ project, version }: { project: string; version: string }
           >
             Save the signed record
           </Button>
+          <Button
+            variant="default" size="xs" onClick={() => save(`${project}-${one.version}-card.md`, cardOf(project, one, run.data?.privacy ?? ""), "text/markdown")}
+          >
+            Save the card
+          </Button>
         </div>
       </Section>
     </Page>
+  );
+}
+
+const nameOf = (strategy: Record<string, unknown>): string => {
+  const reduction = strategy.reduction as { name?: string } | undefined;
+  return reduction?.name?.replaceAll("_", " ") ?? "–";
+};
+
+/** Takes the version in production out, and puts the one that was there before it back. */
+function RollBack({ project }: { project: string }) {
+  const [, go] = useLocation();
+  const back = useChange(() => ask<ModelView>(path`/v1/projects/${project}/models/rollback`, { method: "POST", body: { reason: "rolled back in the console" } }));
+  return (
+    <>
+      <Sure
+        variant="default" label="Roll back" asks="Roll back?" says="The version that was in production before this one returns there, and this one is archived. The audit keeps it."
+        act={() => back.mutate(undefined, { onSuccess: (to) => go(`/projects/${project}/models/${to.version}`) })}
+      >
+        Roll back
+      </Sure>
+      <Problem error={back.error} />
+    </>
   );
 }
 

@@ -1,6 +1,7 @@
 import { Button, Text } from "@mantine/core";
+import { useState } from "react";
 import { Link } from "wouter";
-import { useModels } from "../api/queries";
+import { MODELS_PAGE, useModels } from "../api/queries";
 import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
 import { bytes, headline } from "../parts/numbers";
@@ -9,8 +10,11 @@ import { Problem } from "../parts/Problem";
 import { State } from "../parts/State";
 import { Moment } from "../parts/Time";
 
+const MOST_MODELS = 1000;
+
 export function Models({ project }: { project: string }) {
-  const models = useModels(project);
+  const [most, setMost] = useState(MODELS_PAGE);
+  const models = useModels(project, most);
   return (
     <Page title="Models" above={[["Overview", "/"], [project, `/projects/${project}`]]}>
       <Problem error={models.error} retry={() => void models.refetch()} />
@@ -36,7 +40,7 @@ export function Models({ project }: { project: string }) {
                 </tr>
               </thead>
               <tbody>
-                {models.data.slice(0, 500).map((model) => (
+                {models.data.map((model) => (
                   <tr key={model.version}>
                     <td className="number">
                       <Link href={`/projects/${project}/models/${model.version}`} className="link">
@@ -63,6 +67,11 @@ export function Models({ project }: { project: string }) {
               </tbody>
             </table>
           </div>
+          {models.data.length === most && most < MOST_MODELS && (
+            <Button variant="default" size="xs" loading={models.isFetching} onClick={() => setMost(Math.min(most + MODELS_PAGE, MOST_MODELS))}>
+              Older versions
+            </Button>
+          )}
           <Text size="sm" c="dimmed">
             The hub keeps the newest candidates of each run; what is in a stage, or the best of its run, stays.
           </Text>

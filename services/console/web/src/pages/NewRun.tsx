@@ -13,6 +13,7 @@ import { useSchemas } from "../job/schema";
 import { Loading } from "../parts/Loading";
 import { Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
+import { Preflight } from "./Preflight";
 
 const QUIET_MS = 500;
 
@@ -78,6 +79,7 @@ function Editor({ project, begin }: { project: string; begin: string }) {
             />
           </Section>
           <Verdict problem={problem} checking={!current && job !== null} error={check.error} checked={check.data ?? null} />
+          {good && job && <Preflight key={JSON.stringify(job)} project={project} job={job} />}
         </div>
       </div>
     </Page>

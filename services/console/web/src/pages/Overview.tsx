@@ -1,7 +1,6 @@
 import { Button, Text } from "@mantine/core";
-import { useQueries } from "@tanstack/react-query";
 import { Link } from "wouter";
-import { ended, participantsOf, runsOf, useProjects, useStatus } from "../api/queries";
+import { ended } from "../api/queries";
 import type { ParticipantView, ProjectView, RunSummary } from "../api/types";
 import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
@@ -9,31 +8,14 @@ import { headline } from "../parts/numbers";
 import { Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { State, stateOfRun } from "../parts/State";
-import { Ago, Moment } from "../parts/Time";
-import { useSession } from "../session/Session";
-import { Attention, attentionOf } from "./Attention";
-
-const SHOWN = 30;
-/** Projects whose runs and sites are asked for: the others are in the menu. */
+import { useConcerns } from "./Alerts";
+import { Attention } from "./Attention";
+import { RunTable } from "./RunTable";
 
 export function Overview() {
-  const { session } = useSession();
-  const projects = useProjects();
-  const { data: status } = useStatus(session?.role === "operator" && session.projects === null);
-  const shown = (projects.data ?? []).slice(0, SHOWN);
-  const runs = useQueries({ queries: shown.map(({ name }) => ({ ...runsOf(name), refetchInterval: 10_000 })) });
-  const sites = useQueries({ queries: shown.map(({ name }) => ({ ...participantsOf(name), refetchInterval: 10_000 })) });
-  const rows = shown.map((project, at) => ({
-    project, runs: runs[at]?.data ?? [], sites: (sites[at]?.data ?? []).filter((site) => !site.revoked),
-  }));
+  const { projects, rows, concerns } = useConcerns();
   const flying = rows.flatMap((row) => row.runs.filter((run) => !ended(run)));
   const every = rows.flatMap((row) => row.sites);
-  const concerns = [
-    ...rows.flatMap((row) => attentionOf(row.project.name, row.runs, row.sites)),
-    ...(status && !(status.bus_ready && status.store_ready)
-      ? [{ key: "hub", text: `The hub's ${status.bus_ready ? "object store" : "bus"} does not answer: its operator looks into its logs.` }]
-      : []),
-  ];
 
   return (
     <Page title="Overview" actions={<Button component={Link} href="/new-project">New project</Button>}>
@@ -45,7 +27,7 @@ export function Overview() {
           over all their data, which stay where they are.
         </Empty>
       )}
-      {shown.length > 0 && (
+      {rows.length > 0 && (
         <>
           <div className="tiles">
             <Tile value={projects.data?.length ?? 0} label="projects" />
@@ -106,49 +88,5 @@ function ProjectCard({ project, runs, sites }: { project: ProjectView; runs: Run
         )}
       </Text>
     </Link>
-  );
-}
-
-/** Runs as a list: each leads to its page. */
-export function RunTable({ runs, withProject = false }: { runs: RunSummary[]; withProject?: boolean }) {
-  return (
-    <div className="table-around" tabIndex={0} role="region" aria-label="Runs">
-      <table className="table">
-        <thead>
-          <tr>
-            <th>Run</th>
-            {withProject && <th>Project</th>}
-            <th>State</th>
-            <th className="number">Round</th>
-            <th>Metrics</th>
-            <th>Begun</th>
-            <th>Changed</th>
-          </tr>
-        </thead>
-        <tbody>
-          {runs.map((run) => (
-            <tr key={run.run}>
-              <td>
-                <Link href={`/projects/${run.project}/runs/${run.run}`} className="link">
-                  {run.name || run.run}
-                </Link>
-              </td>
-              {withProject && <td>{run.project}</td>}
-              <td>
-                <State is={stateOfRun(run)} why={run.reason} />
-              </td>
-              <td className="number">{run.rounds ? `${run.round} of ${run.rounds}` : "–"}</td>
-              <td>{headline(run.metrics)}</td>
-              <td>
-                <Moment at={run.created_at} />
-              </td>
-              <td>
-                <Ago at={run.updated_at} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
   );
 }

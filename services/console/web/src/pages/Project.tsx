@@ -1,6 +1,7 @@
 import { Button, Tabs, Text } from "@mantine/core";
+import { useState } from "react";
 import { Link, useLocation } from "wouter";
-import { useParticipants, useProject, useRuns } from "../api/queries";
+import { RUNS_PAGE, useParticipants, useProject, useRuns } from "../api/queries";
 import type { DataSchema, ParticipantView } from "../api/types";
 import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
@@ -9,8 +10,10 @@ import { Problem } from "../parts/Problem";
 import { State, stateOf } from "../parts/State";
 import { Ago, Moment } from "../parts/Time";
 import { Invitations } from "./Invitations";
-import { RunTable } from "./Overview";
+import { MOST_COMPARED } from "./Compare";
+import { RunTable } from "./RunTable";
 
+const MOST_RUNS = 1000;
 const TABS = ["runs", "sites", "data"];
 
 export function Project({ project: name, tab = "runs" }: { project: string; tab?: string }) {
@@ -61,7 +64,9 @@ export function Project({ project: name, tab = "runs" }: { project: string; tab?
 }
 
 function Runs({ project }: { project: string }) {
-  const runs = useRuns(project);
+  const [most, setMost] = useState(RUNS_PAGE);
+  const [marked, setMarked] = useState<string[]>([]);
+  const runs = useRuns(project, most);
   if (runs.error) return <Problem error={runs.error} retry={() => void runs.refetch()} />;
   if (!runs.data) return <Loading what="runs" />;
   if (runs.data.length === 0) {
@@ -72,7 +77,27 @@ function Runs({ project }: { project: string }) {
       </Empty>
     );
   }
-  return <RunTable runs={runs.data.slice(0, 500)} />;
+  return (
+    <>
+      <RunTable
+        runs={runs.data} marked={marked}
+        mark={(run, on) => setMarked(on ? [...marked, run].slice(-MOST_COMPARED) : marked.filter((one) => one !== run))}
+      />
+      <div className="row">
+        <Button component={Link} href={`/projects/${project}/compare/${marked.join(",")}`} variant="default" size="xs" data-disabled={marked.length < 2 || undefined}>
+          Compare {marked.length > 0 ? `${marked.length} runs` : "runs"}
+        </Button>
+        {runs.data.length === most && most < MOST_RUNS && (
+          <Button variant="default" size="xs" loading={runs.isFetching} onClick={() => setMost(Math.min(most + RUNS_PAGE, MOST_RUNS))}>
+            Older runs
+          </Button>
+        )}
+        <Text size="sm" c="dimmed">
+          Mark two to {MOST_COMPARED} runs to see them side by side.
+        </Text>
+      </div>
+    </>
+  );
 }
 
 function Sites({ project }: { project: string }) {

@@ -5,6 +5,7 @@ import { stringify } from "yaml";
 import { ended, steer, useChange, useRun } from "../api/queries";
 import type { RunView } from "../api/types";
 import type { Line as Told } from "../live/run";
+import { useCalm } from "../live/useCalm";
 import { useLiveRun, type Line } from "../live/useLiveRun";
 import { Copyable } from "../parts/Copyable";
 import { Loading } from "../parts/Loading";
@@ -14,6 +15,7 @@ import { Problem } from "../parts/Problem";
 import { State, stateOfRun } from "../parts/State";
 import { Ago, Moment } from "../parts/Time";
 import { Curves } from "./Curves";
+import { EvaluationPlots } from "./EvaluationPlots";
 import { RunSites } from "./RunSites";
 
 const LINES: Record<Line, string> = {
@@ -23,11 +25,15 @@ const LINES: Record<Line, string> = {
 export function Run({ project, run: id }: { project: string; run: string }) {
   const run = useRun(project, id);
   const { live, line } = useLiveRun(project, id);
+  const [site, setSite] = useState<string | null>(null);
+  const finished = useCalm(live.finished || (run.data && ended(run.data) ? run.data.round : 0), 1_000);
   if (run.error && !run.data) return <Problem error={run.error} retry={() => void run.refetch()} />;
   if (!run.data) return <Loading what="the run" />;
-  const view = { ...run.data, state: (live.state as RunView["state"] | null) ?? run.data.state };
+  // Events are told sooner than the record is asked for; but what has ended stays so.
+  const view = ended(run.data) ? run.data : { ...run.data, state: (live.state as RunView["state"] | null) ?? run.data.state };
   const over = ended(view);
   const round = Math.max(live.round, view.round);
+  const isStudy = view.job?.study != null;
   return (
     <Page
       title={view.name || id}
@@ -61,13 +67,21 @@ export function Run({ project, run: id }: { project: string; run: string }) {
           ]}
         />
       </Section>
-      {live.points.length > 0 && <Curves points={live.points} thinned={live.stride > 1} />}
-      {live.points.length === 0 && !over && (
+      {isStudy && over && view.state === "completed" && (
+        <Section title="Results">
+          <Button component={Link} href={`/projects/${project}/runs/${id}/study`}>
+            Manhattan plot, hits, quality control
+          </Button>
+        </Section>
+      )}
+      <Curves project={project} run={id} finished={finished} site={site} />
+      {finished === 0 && !over && !isStudy && (
         <Section title="Metrics">
           <Text c="dimmed">Curves begin with the first round that was evaluated.</Text>
         </Section>
       )}
-      <RunSites sites={live.sites} over={over} />
+      <EvaluationPlots project={project} run={id} finished={finished} />
+      <RunSites sites={live.sites} over={over} open={site} setOpen={setSite} />
       <Lines lines={live.lines} />
       <Section title="Privacy">
         <Text className="prose">{view.privacy}</Text>

@@ -1,10 +1,12 @@
 import { Button, PasswordInput, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Link } from "wouter";
 import { ask } from "../api/client";
 import type { SessionView } from "../api/types";
 import { Facts, Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { Moment } from "../parts/Time";
+import { Keys } from "./Keys";
 import { People } from "./People";
 import { useSession } from "../session/Session";
 
@@ -30,7 +32,17 @@ export function Settings() {
           <SecondFactor session={session} />
         </>
       )}
-      {session.role === "operator" && <People />}
+      {session.role === "operator" && (
+        <>
+          <People />
+          <Keys />
+          <Section title="Audit of the hub">
+            <Link href="/audit" className="link">
+              Who signed in, let people in and made keys
+            </Link>
+          </Section>
+        </>
+      )}
     </Page>
   );
 }

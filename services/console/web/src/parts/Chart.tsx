@@ -1,13 +1,16 @@
 import { useComputedColorScheme } from "@mantine/core";
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import { number } from "./numbers";
+import { axis, looks } from "./palette";
 
 export interface Series {
   name: string;
   values: (number | null)[];
   low?: (number | null)[];
   high?: (number | null)[];
+  /** One of many in the background: neither in the legend nor in the table. */
+  faint?: boolean;
 }
 
 interface Given {
@@ -18,22 +21,22 @@ interface Given {
   height?: number;
 }
 
-const LIGHT = ["#1864ab", "#b4460a", "#2b7a3d", "#862e9c", "#a61e4d", "#0b7285"];
-const DARK = ["#74c0fc", "#ffa94d", "#8ce99a", "#e599f7", "#faa2c1", "#66d9e8"];
-
 /** Curves, with a band from smallest to largest where there is one; hover tells the numbers, a table tells them all. */
 export function Chart({ says, x, series, height = 260 }: Given) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useComputedColorScheme("light") === "dark";
-  const shape = series.map((one) => `${one.name}${one.low ? "~" : ""}`).join("|");
+  const shape = series.map((one) => `${one.name}${one.low ? "~" : ""}${one.faint ? "." : ""}`).join("|");
+  const few = x.values.length < 40;
 
   useEffect(() => {
     const element = place.current;
     if (!element) return;
-    const made = new uPlot(optionsOf(x.name, series, dark, element.clientWidth, height), dataOf(x.values, series), element);
+    const made = new uPlot(optionsOf(x.name, series, dark, element.clientWidth, height, few), dataOf(x.values, series), element);
     plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    const watch = new ResizeObserver(() => {
+      if (element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
+    });
     watch.observe(element);
     return () => {
       watch.disconnect();
@@ -42,7 +45,7 @@ export function Chart({ says, x, series, height = 260 }: Given) {
     };
     // Values come by the effect below: the plot is made anew only where its lines or colours change.
     // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [shape, dark, height, x.name]);
+  }, [shape, dark, height, x.name, few]);
 
   useEffect(() => {
     plot.current?.setData(dataOf(x.values, series));
@@ -51,8 +54,17 @@ export function Chart({ says, x, series, height = 260 }: Given) {
   return (
     <figure className="chart">
       <div ref={place} role="img" aria-label={says} />
-      <details>
-        <summary>The numbers as a table</summary>
+      <Numbers says={says} x={x} series={series.filter((one) => !one.faint)} />
+    </figure>
+  );
+}
+
+function Numbers({ says, x, series }: Pick<Given, "says" | "x" | "series">) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>The numbers as a table</summary>
+      {open && (
         <div className="table-around short" tabIndex={0} role="region" aria-label={`${says}, as numbers`}>
           <table className="table">
             <thead>
@@ -68,7 +80,7 @@ export function Chart({ says, x, series, height = 260 }: Given) {
             <tbody>
               {x.values.map((at, row) => (
                 <tr key={at}>
-                  <td className="number">{at}</td>
+                  <td className="number">{number(at)}</td>
                   {series.map((one) => (
                     <td key={one.name} className="number">
                       {number(one.values[row])}
@@ -80,8 +92,8 @@ export function Chart({ says, x, series, height = 260 }: Given) {
             </tbody>
           </table>
         </div>
-      </details>
-    </figure>
+      )}
+    </details>
   );
 }
 
@@ -90,29 +102,32 @@ function dataOf(x: number[], series: Series[]): uPlot.AlignedData {
   return [x, ...columns] as uPlot.AlignedData;
 }
 
-function optionsOf(xName: string, series: Series[], dark: boolean, width: number, height: number): uPlot.Options {
-  const colours = dark ? DARK : LIGHT;
-  const ink = dark ? "#c9c9c9" : "#495057";
-  const grid = dark ? "rgb(255 255 255 / 10%)" : "rgb(0 0 0 / 8%)";
+function optionsOf(xName: string, series: Series[], dark: boolean, width: number, height: number, few: boolean): uPlot.Options {
+  const look = looks(dark);
   const lines: uPlot.Series[] = [{ label: xName }];
   const bands: uPlot.Band[] = [];
-  series.forEach((one, at) => {
-    const stroke = colours[at % colours.length]!;
-    lines.push({ label: one.name, stroke, width: 2, points: { show: one.values.length < 40 }, value: (_, value) => number(value) });
+  const told = (_: uPlot, value: number | null) => number(value);
+  let colour = 0;
+  for (const one of series) {
+    if (one.faint) {
+      lines.push({ label: one.name, class: "faint", stroke: look.quiet, width: 1, points: { show: false }, spanGaps: true, value: told });
+      continue;
+    }
+    const stroke = look.colours[colour++ % look.colours.length]!;
+    lines.push({ label: one.name, stroke, width: 2, points: { show: few }, spanGaps: true, value: told });
     if (one.low && one.high) {
-      const edge = { stroke: "transparent", width: 0, points: { show: false }, value: (_: uPlot, value: number) => number(value) };
+      const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: true, value: told };
       lines.push({ ...edge, label: "largest at a site" }, { ...edge, label: "smallest at a site" });
       bands.push({ series: [lines.length - 2, lines.length - 1], fill: `${stroke}33` });
     }
-  });
-  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "12px system-ui" };
+  }
   return {
     width, height, series: lines, bands,
     scales: { x: { time: false } },
     axes: [
-      { ...axis, label: xName, labelFont: "12px system-ui", labelSize: 18, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000] },
-      { ...axis, size: 62, values: (_, ticks) => ticks.map(number) },
+      { ...axis(look), label: xName, labelSize: 18, incrs: xName === "Round" ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000] : undefined },
+      { ...axis(look), size: 62, values: (_, ticks) => ticks.map(number) },
     ],
-    cursor: { drag: { x: true, y: false } },
+    cursor: { drag: { x: true, y: false }, points: { show: (_, at) => (lines[at]?.class === "faint" ? false : undefined) as never } },
   };
 }

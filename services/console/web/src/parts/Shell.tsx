@@ -63,6 +63,9 @@ function Places({ place }: { place: string }) {
       <Place to="/" place={place}>
         Overview
       </Place>
+      <Place to="/alerts" place={place}>
+        Alerts
+      </Place>
       <Text size="xs" c="dimmed" tt="uppercase" mt="md" mb={4} px="xs">
         Projects
       </Text>

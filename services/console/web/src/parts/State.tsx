@@ -2,7 +2,7 @@ import type { ParticipantView } from "../api/types";
 
 const KINDS: Record<string, string> = {
   running: "good", online: "good", production: "good", open: "good", active: "good", invited: "warn", completed: "done", used: "done", staging: "warn",
-  waiting: "warn", paused: "warn", "being cancelled": "warn", "being paused": "warn", unfit: "bad", failed: "bad",
+  waiting: "warn", paused: "warn", "being cancelled": "warn", "being paused": "warn", unfit: "bad", failed: "bad", urgent: "bad", "to look at": "warn", void: "quiet", ready: "good", "not ready": "bad", silent: "warn",
   cancelled: "quiet", offline: "bad", revoked: "quiet", expired: "quiet", candidate: "quiet", archived: "quiet",
 };
 
