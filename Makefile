@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular results clean
+.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular bench-adapters results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
 	@echo "make bench-console  what the console costs its reader, in a browser, of a run of 1,000 rounds and 100 sites (ARGS=--json)"
 	@echo "make bench-tabular  raw tables at three sites beside scikit-learn on the pooled table (ARGS=--json)"
+	@echo "make bench-adapters  Flower apps and NVFlare scripts at sites beside those frameworks themselves (ARGS=--json)"
 	@echo "make bench-models  kernel normalization beside batch norm, private training beside SGD and Opacus (ARGS=--json)"
 	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
 	@echo "make results      docs/results.md anew, of the records and of what has changed since (ARGS=--fresh plays all again)"
@@ -206,6 +207,11 @@ bench-scale: $(VENV)/.developer
 	@echo "Installing Flower into .venv-flower (a minute, once) ..."
 	@.venv-flower/bin/python -m pip install --quiet 'flwr>=1.41,<1.42'
 	@touch $@
+
+bench-adapters: export OMP_NUM_THREADS = 1
+bench-adapters: export OPENBLAS_NUM_THREADS = 1
+bench-adapters: $(VENV)/.developer
+	@PYTHONPATH=tests $(BIN)/python benchmarks/adapters.py $(ARGS)
 
 bench-codecs: $(VENV)/.developer
 	@$(BIN)/python benchmarks/codecs.py $(ARGS)

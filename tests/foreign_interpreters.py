@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path.home() / ".cache" / "hanse-peers"
 PINS = {"flower": ("flwr", "1.41.0"), "nvflare": ("nvflare", "2.9.0")}
 WITH = ("scikit-learn",)
-_MAKING_S = 240
+_MAKING_S = 900
 
 
 def interpreter(kind: str, *, more: tuple[str, ...] = ()) -> Path:
@@ -37,10 +37,10 @@ def interpreter(kind: str, *, more: tuple[str, ...] = ()) -> Path:
     return place / "bin" / "python"
 
 
-def interpreter_or_skip(kind: str) -> Path:
+def interpreter_or_skip(kind: str, *, more: tuple[str, ...] = ()) -> Path:
     """The same in tests, which are skipped in words where it cannot be made."""
     try:
-        return interpreter(kind)
+        return interpreter(kind, more=more)
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"no interpreter with {' '.join(PINS[kind])} could be made: {error}")
 

@@ -1,5 +1,6 @@
-"""A Flower app as its author wrote it, at three sites of a hub, masked and plain: one model, that of a
-loop over its clients in Flower's own interpreter."""
+"""Flower apps and NVFlare scripts as their authors wrote them, at three sites of a hub, masked and plain: one model,
+that of a loop over the clients in Flower's own interpreter. Under Flower and NVFlare themselves: `make
+bench-adapters`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from adapters_at_sites import APPS, SCHEMA, SCRIPTS, Adapter, lay_out, site_code, write_shares
 from e2e.test_role_views import Seen, tapped
 from foreign_interpreters import interpreter_or_skip
 from hanse.embedded.deployment import Deployment, SiteFiles
@@ -26,9 +28,15 @@ from views import find_secret, view_of
 
 SITES = ["east", "north", "south"]
 ROUNDS, EPOCHS = 2, 4
-SCHEMA = {"kind": "array", "shape": [30], "task": "classification", "classes": 2}
+WITHOUT_TORCH = [each for each in (*APPS, *SCRIPTS) if not each.torch]
+OTHERS = [each for each in WITHOUT_TORCH if (each.kind, each.name) != ("flower", "logistic_numpy")]
 CODE = Path(__file__).parents[2] / "examples" / "adapters" / "flower" / "logistic_numpy.py"
 DIGEST = hashlib.sha256(CODE.read_bytes()).hexdigest()
+LEAST = {
+    "flower_ridge_client": 0.3, "flower_sklearn_logreg": 0.85, "flower_softmax_mods": 0.85,
+    "flower_tabular_pandas": 0.7, "flower_wine_start_client": 0.85, "nvflare_logistic_numpy": 0.9,
+    "nvflare_sgd_pandas": 0.7,
+}  # fmt: skip
 AVERAGED = """
 import json, sys
 import logistic_numpy as app
@@ -62,10 +70,14 @@ class Scene:
         job = {
             "rounds": ROUNDS,
             "participants": {"minimum": len(SITES), "deadline": 120},
-            "code": {"name": CODE.stem, "digest": DIGEST, "kind": "flower"},
+            "code": {"name": "flower_logistic_numpy", "digest": DIGEST, "kind": "flower"},
             "train": {"local_epochs": EPOCHS},
         }
-        run = await asyncio.to_thread(self.deployment.project.run, {**job, **more})
+        return await self.done({**job, **more})
+
+    async def done(self, job: dict[str, Any]) -> tuple[Run, dict[str, np.ndarray]]:
+        """A job's run to its end, and its model."""
+        run = await asyncio.to_thread(self.deployment.project.run, job)
         await asyncio.to_thread(run.wait)
         assert run.state == "completed", run.view.reason
         return run, read_tensors(await asyncio.to_thread(run.model.download, self.deployment.folder / run.id))[1]
@@ -84,22 +96,27 @@ class Scene:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    python = await asyncio.to_thread(interpreter_or_skip, "flower")
+    pythons = {
+        kind: await asyncio.to_thread(interpreter_or_skip, kind, more=("pandas",)) for kind in ("flower", "nvflare")
+    }
     arguments = [str(number) for number in (len(SITES), ROUNDS, EPOCHS)]
     made = await asyncio.to_thread(
-        subprocess.run, [python, "-c", AVERAGED, *arguments], cwd=CODE.parent, capture_output=True, check=True
+        subprocess.run,
+        [pythons["flower"], "-c", AVERAGED, *arguments],
+        cwd=CODE.parent,
+        capture_output=True,
+        check=True,
     )
-    folder, seen = tmp_path_factory.mktemp("flower"), Seen()
-    np.savez(folder / "data.npz", x=np.ones((20, 30), np.float32), y=np.arange(20) % 2)  # the app has its own
-    async with Deployment(folder, "flower", {}, SCHEMA, nursery=True) as deployment, tapped(folder, seen):
+    folder, seen = tmp_path_factory.mktemp("foreign"), Seen()
+    files, code = write_shares(folder, SITES), lay_out(folder / "code", WITHOUT_TORCH)
+    async with Deployment(folder, "foreign", {}, SCHEMA, nursery=True) as deployment, tapped(folder, seen):
         for place, site in enumerate(SITES):
             policy = json.loads(deployment.policy_file().read_text())
-            node_config = {"partition-id": place, "num-partitions": len(SITES)}
-            flower = {"interpreter": str(python), "node_config": node_config}
             path = folder / f"{site}.json"
-            path.write_text(json.dumps({**policy, "site_code": {"digests": [DIGEST], "flower": flower}}))
-            child = await deployment.add_site(site, SiteFiles(folder / "data.npz", folder / "data.npz"))
-            child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(CODE)])
+            own = site_code(WITHOUT_TORCH, pythons, place, len(SITES))
+            path.write_text(json.dumps({**policy, "site_code": own}))
+            child = await deployment.add_site(site, SiteFiles(files[site]))
+            child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(code)])
         yield Scene(deployment, seen, json.loads(made.stdout))
 
 
@@ -128,3 +145,17 @@ async def test_a_flower_app_trains_masked_what_it_trains_plain_and_in_flowers_in
         assert sum(each.count("update") for each in left) == updates
         assert [each.count("masked-update") for each in left] == [masks] * len(SITES)
         assert {what for each in left for what in each} <= {"masked-update", "progress", "result", "tally", "update"}
+
+
+@pytest.mark.parametrize("adapter", OTHERS, ids=lambda each: each.code_name)
+async def test_code_as_its_authors_write_it_trains_masked_what_it_trains_plain(scene: Scene, adapter: Adapter) -> None:
+    """Of low-level clients, scripts that start one, apps with mods, scikit-learn's models, and tables with texts."""
+    job = adapter.job(2, len(SITES))
+    if adapter.first:
+        job["initial_model"] = await asyncio.to_thread(scene.deployment.project.upload_model, adapter.first_model())
+    plain, plain_model = await scene.done(job)
+    masked, masked_model = await scene.done({**job, "secure_aggregation": {"mode": "compensator"}})
+    assert plain.view.metrics[adapter.metric] > LEAST[adapter.code_name], "better than without training"
+    assert masked.view.metrics[adapter.metric] == pytest.approx(plain.view.metrics[adapter.metric], abs=1e-3)
+    for name, array in plain_model.items():
+        np.testing.assert_allclose(masked_model[name], array, rtol=0, atol=1e-6)

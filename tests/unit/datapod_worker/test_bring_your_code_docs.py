@@ -105,9 +105,10 @@ def test_the_commands_tell_the_digests_and_are_those_of_the_datapod(tmp_path):
     for command, path in ((file, tmp_path / "logistic_numpy.py"), (folder, app)):
         told = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
         assert told.split()[0] == source_at(path).digest
-    (start,) = (shlex.split(command) for command in COMMANDS if "hanse_datapod" in command)
+    rehearsal, start = (shlex.split(command) for command in COMMANDS if "hanse_datapod" in command)
     given = parser().parse_args(start[3:])
     assert (given.code, given.policy) == ("logistic_numpy.py", "policy.yaml")
+    assert parser().parse_args(rehearsal[3:]).code == Path(given.code)
     for kind, (name, version) in PINS.items():
         place = f"/opt/{kind}"
         assert f"python3 -m venv {place} && {place}/bin/pip install {name}=={version} {' '.join(WITH)}" in COMMANDS

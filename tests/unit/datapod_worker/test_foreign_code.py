@@ -256,3 +256,23 @@ async def test_a_policy_names_the_interpreter_and_what_it_may_run(tmp_path):
     with pytest.raises(HanseError, match=r"site_code\.digests"):
         read_policy(tmp_path / "policy.yaml", FLOWER)
     assert load_policy(None) == Policy()
+
+
+async def test_an_app_on_a_table_with_texts_and_empty_cells_is_rehearsed_without_a_hub(site, tmp_path, capsys):
+    from adapters_at_sites import APPS, SCHEMA, write_shares
+    from hanse_datapod.cli import main
+
+    python = interpreter_or_skip("flower", more=("pandas",))
+    app = next(each for each in APPS if each.name == "tabular_pandas")
+    data = write_shares(tmp_path, ["east", "west"])
+    (tmp_path / "job.yaml").write_text(json.dumps(app.job(2, 3) | {"secure_aggregation": {"mode": "pairwise"}}))
+    (tmp_path / "schema.yaml").write_text(json.dumps(SCHEMA))
+    (tmp_path / "policy.yaml").write_text(json.dumps({"site_code": {"flower": {"interpreter": str(python)}}}))
+    words = ["rehearse", "job.yaml", "--data", str(data["east"]), "--schema", "schema.yaml", "--code", str(app.path)]
+    words = [str(tmp_path / word) if word.endswith(".yaml") else word for word in words]
+    assert await asyncio.to_thread(main, words) == ErrorCode.INVALID_INPUT.value.exit_status
+    assert "--policy: None is not the site's policy file, which names the interpreter" in capsys.readouterr().err
+    words += ["--policy", str(tmp_path / "policy.yaml"), "--json"]
+    assert await asyncio.to_thread(main, words) == 0
+    (metrics,) = json.loads(capsys.readouterr().out.splitlines()[-1])["tests"].values()
+    assert 0.7 < metrics["accuracy"] < 0.95

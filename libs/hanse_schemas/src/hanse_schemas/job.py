@@ -289,6 +289,11 @@ class Job(Frozen):
             return body
         return {**body, "evaluate": {**evaluate, "every": rounds}}
 
+    @property
+    def has_foreign_code(self) -> bool:
+        """Whether its code was written for another framework."""
+        return self.code is not None and self.code.kind != "hanse"
+
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Job:
         if self.workflow != STUDY:

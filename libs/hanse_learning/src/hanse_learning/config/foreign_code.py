@@ -22,7 +22,7 @@ def check_foreign(job: Job) -> None:
     Raises:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
-    if job.code is None or job.code.kind == "hanse":
+    if job.code is None or not job.has_foreign_code:
         return
     kind = job.code.kind
     if job.model.get("name") in BUILT_IN:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.training import Metrics, evaluate_file, rehearse
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_fabric.errors import invalid
 from hanse_schemas.job import Job, read_job_file
 from hanse_schemas.schema import DataSchema
@@ -25,7 +26,8 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
                            "none: --code has a load() that gives them")  # fmt: skip
     rehearsal.add_argument("--phenotypes", type=Path, help="of a study: file of phenotypes")
     rehearsal.add_argument("--covariates", type=Path, help="of a study: file of covariates")
-    rehearsal.add_argument("--policy", type=Path, help="of a study: the site's policy, which may be against it")
+    rehearsal.add_argument("--policy", type=Path, help="the site's policy file: of a study, that may be against it; of "
+                           "Flower's and NVFlare's code, whose interpreter it names")  # fmt: skip
     rehearsal.add_argument("--code", type=Path, help="site code that the job names")
     rehearsal.add_argument("--initial", type=Path, help="file of the job's initial_model, where it names one")
     rehearsal.add_argument("--output", type=Path, help="write the trained model here")
@@ -43,6 +45,19 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "--schema", type=Path, help="the project's schema (YAML, JSON); else what the data look like"
         )
         parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def _foreign(job: Job, given: argparse.Namespace) -> ForeignSettings | None:
+    """The interpreters that the site's policy names, where the job's code needs one."""
+    from hanse_datapod.policy.site_policy import load_policy
+
+    if not job.has_foreign_code:
+        return None
+    if given.policy is None:
+        raise invalid("--policy", None, "the site's policy file, which names the interpreter of the job's code")
+    foreign = load_policy(given.policy).site_code.foreign
+    foreign.require()
+    return foreign
 
 
 def _schema(path: Path | None) -> DataSchema | None:
@@ -74,6 +89,7 @@ def _rehearse(given: argparse.Namespace) -> None:
     metrics = rehearse(
         job, given.data, tests, schema=_schema(given.schema), code=given.code,
         initial=given.initial, output=given.output, told=lambda text: print(f"note: {text}", file=sys.stderr),
+        foreign=_foreign(job, given),
     )  # fmt: skip
     _print(metrics, as_json=given.json)
 

@@ -14,7 +14,9 @@ from hanse_workflows.memory import Made
 
 if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
+    from hanse_datapod.data.settings import DataSettings
     from hanse_datapod.data.tables import SiteTables
+    from hanse_datapod.worker.foreign.settings import ForeignSettings
     from hanse_datapod.worker.port import WorkOutcome
     from hanse_learning.pooled import Counts
     from hanse_schemas.schema import LearnableSchema
@@ -26,19 +28,23 @@ class RehearsedSite:
     Args:
         tables: what the data are prepared from, where the job prepares; `data` have the targets alone then.
         folder: for files of tasks, and what the site keeps from round to round.
+        foreign: the interpreters in which code of other frameworks runs.
+        settings: where the data lie, which such code reads itself.
 
     Attributes:
         failure: why the last task failed; None where it did not.
     """
 
     def __init__(
-        self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None, tables: SiteTables | None = None
+        self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None,
+        tables: SiteTables | None = None, foreign: ForeignSettings | None = None, settings: DataSettings | None = None,
     ) -> None:  # fmt: skip
         from hanse_datapod.worker.work.modules import blank_module
 
         self._received, self._made, self._state = (folder / name for name in ("received", "made", "state"))
         self._data, self._schema, self._code = data, schema, code
         self._tables = None if tables is None else lambda: tables
+        self._foreign, self._settings = foreign, settings
         self._blank = lru_cache(maxsize=1)(blank_module)
         self.failure: HanseError | None = None
 
@@ -109,6 +115,7 @@ class RehearsedSite:
         self, kind: TaskKind, config: dict[str, Any], seed: int, round: int, model: Path | None, *,  # noqa: A002
         extras: Mapping[str, Path] | None = None, trained: int | None = None,
     ) -> WorkOutcome:  # fmt: skip
+        from hanse_datapod.worker.foreign.settings import ForeignSettings
         from hanse_datapod.worker.work.context import WorkContext
         from hanse_datapod.worker.work.execute import execute
         from hanse_learning.site.sums import Alone
@@ -117,7 +124,8 @@ class RehearsedSite:
             WorkContext(
                 kind, config, seed, round, model, self._made, self._state, self._schema, self._code,
                 lambda: self._data, lambda _fraction, _text: None, extras=extras or {}, trained=trained, sums=Alone(),
-                blank=self._blank, tables=self._tables,
+                blank=self._blank, tables=self._tables, foreign=self._foreign or ForeignSettings(),
+                settings=self._settings,
             )
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
     from hanse_datapod.data.tables import SiteTables, Table
     from hanse_datapod.rehearsal.site import RehearsedSite
+    from hanse_datapod.worker.foreign.settings import ForeignSettings
     from hanse_learning.site.examples import Examples
     from hanse_workflows.memory import Conducted
 
@@ -30,6 +31,7 @@ _ALONE = "rehearsal"
 def rehearse(
     job: Job, data: Path | None, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
     initial: Path | None = None, output: Path | None = None, told: Callable[[str], None] = lambda _text: None,
+    foreign: ForeignSettings | None = None,
 ) -> Metrics:  # fmt: skip
     """Do the job's workflow with this site as its single participant, then evaluate the last model.
 
@@ -43,6 +45,7 @@ def rehearse(
         initial: file of the model that the job names as its `initial_model`.
         output: where the trained model is written; None: nowhere.
         told: is told in words what is done in another way than the job says.
+        foreign: the interpreters in which code of other frameworks runs.
 
     Returns:
         Metrics by test file.
@@ -63,8 +66,12 @@ def rehearse(
     first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
         sites = {
-            path: RehearsedSite(Path(folder), found, known, code, tables) for path, (found, tables) in parts.items()
-        }
+            path: RehearsedSite(
+                Path(folder), found, known, code, tables, foreign,
+                DataSettings(train=data, test=Path(path) if tests else None),
+            )
+            for path, (found, tables) in parts.items()
+        }  # fmt: skip
         run = _conducted(job, submitted, schema, next(iter(sites.values())), first)
         if run.model is None or run.lineage is None:
             raise invalid("workflow", job.workflow, "a workflow that publishes a model")
@@ -143,7 +150,8 @@ def _parts(
     if data is None and (code is None or tests):
         raise invalid("data", None, "a data file; or site code alone, whose load() gives all data")
     settings = DataSettings(kind="code") if data is None else DataSettings(train=data)
-    raw = isinstance(job.prepare, Prepare) and isinstance(schema, TabularSchema)
+    # Code of another framework reads tables itself, and what is no number in them is its own matter.
+    raw = isinstance(schema, TabularSchema) and (isinstance(job.prepare, Prepare) or job.has_foreign_code)
     if not tests or data is None:
         tables = read_site_tables(settings, schema) if raw and isinstance(schema, TabularSchema) else None
         if tables is None:

@@ -116,12 +116,13 @@ class ForeignCode:
                 value = value.replace(word, paths.get(word, ""))
             return value
 
-        if isinstance(self.settings, FlowerSettings):
-            known = {name: paths[word] for name, word in (("data-path", DATA), ("test-path", TEST)) if word in paths}
-            return {"node_config": known | {name: filled(value) for name, value in self.settings.node_config.items()}}
-        return {
-            "arguments": [filled(value) for value in self.settings.arguments], "site_name": self.settings.site_name
-        }  # fmt: skip
+        arguments = self.settings.arguments_of.get(self.path.stem, self.settings.arguments)
+        told: dict[str, Any] = {"arguments": [filled(value) for value in arguments]}
+        if isinstance(self.settings, NVFlareSettings):
+            return {**told, "site_name": self.settings.site_name}
+        known = {name: paths[word] for name, word in (("data-path", DATA), ("test-path", TEST)) if word in paths}
+        given = {name: filled(value) for name, value in self.settings.node_config.items()}
+        return {**told, "node_config": {**known, **given}}
 
     def _no_file(self, word: str) -> HanseError:
         option = {DATA: "--data", TEST: "--test"}[word]

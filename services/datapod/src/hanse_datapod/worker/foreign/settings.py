@@ -10,6 +10,7 @@ from pydantic import Field
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen
 
+Arguments = tuple[str, ...]
 DATA, TEST = "{data}", "{test}"
 """In `arguments` and in values of `node_config`: the site's files of data and of test data."""
 
@@ -21,10 +22,14 @@ class FlowerSettings(Frozen):
         interpreter: Python with `flwr` and what the apps import.
         node_config: what apps read as `context.node_config`: of a text, `{data}` and `{test}` stand for the site's
             files. `data-path` and `test-path` are these without being named.
+        arguments: that a script gets on its command line which starts a client (`start_client`), as in `nvflare`.
+        arguments_of: the same for single scripts, by their names without `.py`; others get `arguments`.
     """
 
     interpreter: Path
     node_config: dict[str, bool | int | float | str] = {}
+    arguments: Arguments = Field(default=(), max_length=64)
+    arguments_of: dict[str, Arguments] = {}
 
 
 class NVFlareSettings(Frozen):
@@ -33,11 +38,13 @@ class NVFlareSettings(Frozen):
     Attributes:
         interpreter: Python with `nvflare` and what the scripts import.
         arguments: that a script gets on its command line; `{data}` and `{test}` stand for the site's files.
+        arguments_of: the same for single scripts, by their names without `.py`; others get `arguments`.
         site_name: what `flare.get_site_name()` gives.
     """
 
     interpreter: Path
-    arguments: tuple[str, ...] = Field(default=(), max_length=64)
+    arguments: Arguments = Field(default=(), max_length=64)
+    arguments_of: dict[str, Arguments] = {}
     site_name: str = Field(default="site", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
 
 

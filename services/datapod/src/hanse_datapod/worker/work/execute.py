@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from hanse_datapod.worker.foreign.code import ForeignCode, load_foreign
+from hanse_datapod.worker.foreign.rows import rows_alone
 from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
@@ -63,6 +64,8 @@ def _done(work: WorkContext) -> WorkOutcome:
         made = _done(replace(work, divided=None))
         return replace(made, note="; ".join(part for part in (made.note, f"trained in one process: {reason}") if part))
     code = _code_of(work)
+    if isinstance(code, ForeignCode):
+        work = rows_alone(work)
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
     if work.kind is TaskKind.INITIALIZE:

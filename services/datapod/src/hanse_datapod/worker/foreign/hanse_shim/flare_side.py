@@ -5,6 +5,7 @@ Public interface: `nvflare.client` (init, receive, send, is_running, is_train, i
 
 from __future__ import annotations
 
+import copy
 import runpy
 import sys
 from collections.abc import Mapping
@@ -57,7 +58,9 @@ def _answer(said: dict[str, Any], given: Mapping[str, np.ndarray], sent: Any) ->
     from nvflare.app_common.abstract.fl_model import ParamsType
 
     steps = (sent.meta or {}).get("NUM_STEPS_CURRENT_ROUND")
-    metrics = {str(n): float(value) for n, value in (sent.metrics or {}).items() if isinstance(value, _NUMBERS)}
+    # `flare.evaluate` makes one number of it.
+    found = {"metric": sent.metrics} if isinstance(sent.metrics, _NUMBERS) else sent.metrics or {}
+    metrics = {str(name): float(value) for name, value in found.items() if isinstance(value, _NUMBERS)}
     told = {"examples": None if steps is None else int(steps), "metrics": metrics}
     if said["operation"] == "evaluate":
         if not metrics:
@@ -89,32 +92,34 @@ def _one_task(said: dict[str, Any], given: Mapping[str, np.ndarray]) -> Any:
     from nvflare.client.in_process.api import InProcessClientAPI
 
     class OneTask(InProcessClientAPI):  # type: ignore[misc, unused-ignore]
-        """Gives the task's model once, and runs until that is answered."""
+        """Gives the task's model until that is answered."""
 
         def __init__(self) -> None:  # the base's would listen to events of a job of NVFlare's
             self.rank = "0"
             self.sent: Any = None
-            self.received = False
+            self.model: Any = None
             self.sys_info = {"job_id": said["job"], "site_name": said["site_name"]}
 
         def init(self, rank: Any = None, config: Any = None) -> None:  # noqa: ARG002 - NVFlare's names
             self.rank = "0" if rank is None else str(rank)
 
         def receive(self, timeout: Any = None) -> Any:  # noqa: ARG002 - NVFlare's name
-            if self.received:
-                return None
-            self.received = True
-            return FLModel(
+            if self.sent is not None:  # the next model is the next task's, of another process
+                raise SystemExit(0)
+            if self.model is not None:
+                return self.model
+            self.model = FLModel(
                 params_type=ParamsType.FULL, params=_params(given, said["framework"]),
                 start_round=0, current_round=said["round"] - 1, total_rounds=said["rounds"],
                 meta={"site_name": said["site_name"]},
             )  # fmt: skip
+            return self.model
 
         def send(self, model: Any, clear_cache: bool = True) -> None:  # noqa: ARG002 - NVFlare's names
-            if not self.received:
+            if self.model is None:
                 raise RuntimeError('"receive" needs to be called before sending model!')
             if self.sent is None:
-                self.sent = model
+                self.sent = copy.copy(model)  # scripts may empty what they have sent
 
         def is_running(self) -> bool:
             return self.sent is None

@@ -101,18 +101,36 @@ def _client_app(said: dict[str, Any], described: dict[str, Any], place: Path) ->
     started: list[Any] = []
     _catch_started(started)
     module = import_module(Path(said["entry"]).stem)
-    for name in ("app", "client_app"):
-        if isinstance(found := getattr(module, name, None), ClientApp):
-            return found
+    found = _first_of(module, ClientApp)
+    if found is not None:
+        return found
     client_fn = getattr(module, "client_fn", None)
     if client_fn is None and not started:
-        sys.argv = [said["entry"]]
+        sys.argv = [said["entry"], *said["arguments"]]
         runpy.run_path(str(place / said["entry"]), run_name="__main__")
     if client_fn is not None:
         return ClientApp(client_fn=client_fn)
     if not started:
         raise UnfitError("the file has no ClientApp named app, no client_fn, and starts no client")
     return ClientApp(client_fn=lambda context: started[-1])  # noqa: ARG005 - Flower's name
+
+
+def _first_of(module: Any, kind: type) -> Any:
+    """An app of this kind that a file without a `pyproject.toml` has by one of its usual names; None without."""
+    usual = [getattr(module, name, None) for name in ("app", "client_app", "server_app")]
+    return next((found for found in usual if isinstance(found, kind)), None)
+
+
+def _server_app(said: dict[str, Any], described: dict[str, Any]) -> Any:
+    """The app's `ServerApp`; None where it has none."""
+    from flwr.serverapp import ServerApp
+
+    if described["serverapp"]:
+        return _named(described["serverapp"])
+    if said["entry"] is None:
+        return None
+    _catch_started([])
+    return _first_of(import_module(Path(said["entry"]).stem), ServerApp)
 
 
 def _catch_started(started: list[Any]) -> None:
@@ -273,10 +291,10 @@ def _first_model(
     from flwr.compat.common.typing import Code, GetParametersIns
 
     told: dict[str, Any] = {"examples": 0, "metrics": {}}
-    if described["serverapp"]:
-        arrays = _of_server(_named(described["serverapp"]), context)
-        if arrays is not None:
-            return told, {f"model/{name}": array for name, array in arrays.items()}
+    server = _server_app(said, described)
+    arrays = None if server is None else _of_server(server, context)
+    if arrays is not None:
+        return told, {f"model/{name}": array for name, array in arrays.items()}
     app = _client_app(said, described, place)
     if _is_older(app):
         asked = compat.getparametersins_to_recorddict(GetParametersIns({}))
