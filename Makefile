@@ -10,7 +10,7 @@ DISTRIBUTIONS := libs/hanse_fabric libs/hanse_schemas libs/hanse_site libs/hanse
                  services/coordinator services/aggregator services/compensator services/model_registry services/datapod services/console libs/hanse
 PACKAGES := hanse hanse_fabric hanse_schemas hanse_site hanse_operations hanse_privacy hanse_learning hanse_genomics hanse_reduction hanse_workflows hanse_lab hanse_coordinator hanse_aggregator \
             hanse_compensator hanse_model_registry hanse_datapod hanse_console
-EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e libs/hanse_site \
+EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,socks]' -e libs/hanse_schemas -e libs/hanse_site \
             -e 'libs/hanse_operations[servers]' -e 'libs/hanse_privacy[accounting]' \
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'

@@ -41,10 +41,11 @@ class ThrowawayCa:
         self.cert = folder / f"{name}-ca.pem"
         self.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str) -> Pair:
-        """A certificate for servers and clients alike."""
+    def issue(self, name: str, *hosts: str) -> Pair:
+        """A certificate for servers and clients alike, and for further host names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names: list[x509.GeneralName] = [x509.DNSName(each) for each in ("localhost", *hosts)]
+        names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         certificate = (
             self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -38,29 +38,43 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machines(names: Sequence[str]) -> Iterator[list[Machine]]:
-    """A machine for each name. The first has the bridge; the others reach it, and each other, by that alone."""
-    net, made = f"10.{os.getpid() % 200 + 20}.77", []
+def machines(names: Sequence[str], inside: Sequence[str] = ()) -> Iterator[list[Machine]]:
+    """A machine for each name. The first has the bridge; the others reach it, and each other, by that alone. Those
+    `inside` reach the last of `names` alone, which does not route, at the first address of their own network."""
+    net, made = f"10.{os.getpid() % 200 + 20}", list[Machine]()
     try:
         for number, name in enumerate(names, 1):
-            machine = Machine(f"hanse-{os.getpid()}-{name}", f"{net}.{number}")
-            ip("netns", "add", machine.name)
-            made.append(machine)
-            ip("-n", machine.name, "link", "set", "lo", "up")
-            first = made[0]
-            if machine is first:
-                ip("-n", first.name, "link", "add", "bridge0", "type", "bridge")
-                ip("-n", first.name, "addr", "add", f"{first.address}/24", "dev", "bridge0")
-                ip("-n", first.name, "link", "set", "bridge0", "up")
-                continue
-            there, here = f"to{number}", "out0"
-            ip("-n", machine.name, "link", "add", here, "type", "veth", "peer", "name", there, "netns", first.name)
-            ip("-n", machine.name, "addr", "add", f"{machine.address}/24", "dev", here)
-            ip("-n", machine.name, "link", "set", here, "up")
-            ip("-n", first.name, "link", "set", there, "master", "bridge0")
-            ip("-n", first.name, "link", "set", there, "up")
+            made.append(_machine(name, f"{net}.77.{number}"))
+            _linked(made[0], made[-1], "bridge0")
+        door = Machine(made[-1].name, f"{net}.78.1")
+        for number, name in enumerate([names[-1], *inside] if inside else [], 1):
+            if number > 1:
+                made.append(_machine(name, f"{net}.78.{number}"))
+            _linked(door, made[-1] if number > 1 else door, "bridge1")
         yield made
     finally:
         for machine in made:
             with contextlib.suppress(subprocess.CalledProcessError):
                 ip("netns", "del", machine.name)
+
+
+def _machine(name: str, address: str) -> Machine:
+    made = Machine(f"hanse-{os.getpid()}-{name}", address)
+    ip("netns", "add", made.name)
+    ip("-n", made.name, "link", "set", "lo", "up")
+    return made
+
+
+def _linked(first: Machine, machine: Machine, bridge: str) -> None:
+    """Have a machine at the first one's bridge, which is made with itself."""
+    if machine is first:
+        ip("-n", first.name, "link", "add", bridge, "type", "bridge")
+        ip("-n", first.name, "addr", "add", f"{first.address}/24", "dev", bridge)
+        ip("-n", first.name, "link", "set", bridge, "up")
+        return
+    there, here = f"to-{machine.address.rpartition('.')[2]}-{bridge[-1]}", "out0"
+    ip("-n", machine.name, "link", "add", here, "type", "veth", "peer", "name", there, "netns", first.name)
+    ip("-n", machine.name, "addr", "add", f"{machine.address}/24", "dev", here)
+    ip("-n", machine.name, "link", "set", here, "up")
+    ip("-n", first.name, "link", "set", there, "master", bridge)
+    ip("-n", first.name, "link", "set", there, "up")

@@ -1,4 +1,5 @@
-"""`hanse up --public`: a hub and two sites on three machines, by the lines that the commands print and nothing else."""
+"""`hanse up --public`: a hub and two sites on machines of their own, by the lines that the commands print and nothing
+else. The sites go out through a proxy alone, which asks for a password: one by HTTP's CONNECT, one by SOCKS."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -19,25 +22,29 @@ from network_namespaces import Machine, can_be_made, machines
 HANSE = (sys.executable, "-m", "hanse")
 SCHEMA = "{kind: tabular, features: [{name: age}, {name: crp}], target: admitted, task: classification, classes: 2}"
 # Wide enough to travel by the store, both ways.
-JOB = "{rounds: 2, participants: {minimum: 2}, model: {name: mlp, hidden: [256, 256]}, train: {batch_size: 32}}"
-OWN = {"HANSE_URL", "HANSE_API_KEY", "HANSE_CA"}
+JOB = "{rounds: 6, participants: {minimum: 2}, model: {name: mlp, hidden: [256, 256]}, train: {batch_size: 32}}"
+OWN = {"HANSE_URL", "HANSE_API_KEY", "HANSE_CA", "HANSE_PROXY", "NO_PROXY", "no_proxy"}
+NAME, PASSWORD, PORT = "clinics", "p:w@rd", 3128
+WAY_OUT = Path(__file__).parents[1] / "way_out.py"
 
 
 @pytest.fixture
-def three() -> Iterator[list[Machine]]:
+def four() -> Iterator[list[Machine]]:
     if not can_be_made():
         pytest.skip("network namespaces need root and iproute2")
-    with machines(["hub", "north", "south"]) as made:
+    with machines(["hub", "proxy"], inside=["north", "south"]) as made:
         yield made
 
 
 class Folder:
     """Commands on a machine, in a folder that stands for its disk."""
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
+    def __init__(self, machine: Machine, folder: Path, proxy: str = "") -> None:
         self.machine, self.folder = machine, folder
         folder.mkdir()
         self._environment = {name: value for name, value in os.environ.items() if name not in OWN}
+        if proxy:
+            self._environment["HANSE_PROXY"] = proxy
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -54,7 +61,7 @@ class Folder:
         with (self.folder / "log").open("a") as log:
             return subprocess.Popen(
                 self.machine.at(*HANSE, *words), cwd=self.folder, env=self._environment, text=True, stderr=log,
-                stdout=subprocess.PIPE if words[0] == "up" else log,
+                stdout=subprocess.PIPE if words[0] in ("up", "run") else log,
             )  # fmt: skip
 
 
@@ -71,17 +78,49 @@ def _can_connect(machine: Machine, address: str, port: int) -> bool:
     return done.returncode == 0
 
 
-@pytest.mark.timeout(240)
-def test_two_machines_join_by_the_printed_line_and_train_over_tls(three: list[Machine], tmp_path: Path) -> None:
-    hub, *sites = [Folder(machine, tmp_path / machine.name) for machine in three]
+class WayOut:
+    """The proxy, on its machine."""
+
+    def __init__(self, machine: Machine, log: Path) -> None:
+        self._machine, self._log = machine, log
+        self._process: subprocess.Popen[str] | None = None
+
+    def begin(self) -> None:
+        with self._log.open("a") as log:
+            words = (sys.executable, str(WAY_OUT), "0.0.0.0", str(PORT), NAME, PASSWORD)  # noqa: S104 - of its own network
+            self._process = subprocess.Popen(self._machine.at(*words), stdout=log, text=True)
+        deadline = time.monotonic() + 60
+        while not _can_connect(self._machine, "127.0.0.1", PORT):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def opened(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+
+@pytest.mark.timeout(300)
+def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(four: list[Machine], tmp_path: Path) -> None:
+    hub = Folder(four[0], tmp_path / "hub")
+    way, door = WayOut(four[1], tmp_path / "proxy.log"), four[2].address.rpartition(".")[0] + ".1"
+    schemes = {"north": "http", "south": "socks5h"}
+    sites = {
+        name: Folder(machine, tmp_path / name, f"{schemes[name]}://{NAME}:{quote(PASSWORD, safe='')}@{door}:{PORT}")
+        for name, machine in zip(schemes, four[2:], strict=True)
+    }
     started = [hub.start("up", "--public", hub.machine.address, "--json")]
     try:
         assert started[0].stdout is not None
         told = json.loads(started[0].stdout.readline())
+        way.begin()
         (hub.folder / "schema.yaml").write_text(SCHEMA)
         (hub.folder / "job.yaml").write_text(JOB)
         hub.well("project", "create", "triage", "--schema", "schema.yaml")
-        for seed, (name, site) in enumerate(zip(("north", "south"), sites, strict=True)):
+        for seed, (name, site) in enumerate(sites.items()):
             line = hub.well("project", "invite", "triage", name).strip().splitlines()[-1]
             words = shlex.split(line)
             assert words[:4] == ["hanse", "site", "join", told["url"]]
@@ -93,17 +132,29 @@ def test_two_machines_join_by_the_printed_line_and_train_over_tls(three: list[Ma
             site.well(*words[1:])
             _table(site.folder / "data.csv", seed)
             started.append(site.start("site", "run", "--home", name, "--data", "data.csv"))
-        hub.well("run", "submit", "triage", "job.yaml", "--watch", "--no-ask", "--json")
-        hub.well("model", "download", "triage", "2", "model.safetensors")
+        run = hub.start("run", "submit", "triage", "job.yaml", "--watch", "--no-ask", "--json")
+        assert run.stdout is not None
+        next(line for line in run.stdout if "round-finished" in line)
+        way.end()
+        before = len(way.opened())
+        way.begin()
+        run.communicate(timeout=240)
+        assert run.returncode == 0
+        assert len(way.opened()) > before + 1, "the sites came back through the proxy that came back"
+        hub.well("model", "download", "triage", "6", "model.safetensors")
         inner = json.loads((hub.folder / ".hanse/hub/ports.json").read_text())
         for name, port in inner.items():
             assert _can_connect(hub.machine, "127.0.0.1", port), name
-            assert _can_connect(sites[0].machine, hub.machine.address, port) == (name in told["ports"]), name
+            assert _can_connect(four[1], hub.machine.address, port) == (name in told["ports"]), name
+            assert not _can_connect(four[2], hub.machine.address, port), "a site reaches the proxy alone"
     finally:
         for process in reversed(started):
             process.send_signal(signal.SIGTERM)
             process.wait(60)
-    for name, site in zip(("north", "south"), sites, strict=True):
+        way.end()
+    assert {line.split()[0] for line in way.opened()} == {"http", "socks", "serves"}
+    for name, site in sites.items():
+        assert PASSWORD not in (site.folder / "log").read_text()
         assert json.loads((site.folder / name / "site.json").read_text())["bus_url"].startswith("wss://")
         left = (site.folder / name / "outbox.jsonl").read_text()
         assert '"to":"updates/triage/' in left, "updates went by the store"

@@ -17,6 +17,7 @@ from hanse.calls import Call
 from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import explain
+from hanse_fabric.proxies import proxy_for
 from hanse_schemas.http.errors import ErrorAnswer
 from hanse_schemas.http.reading import read
 from hanse_schemas.http.runs import FINAL_STATES
@@ -44,12 +45,16 @@ def client_options(url: str, api_key: str | None, ca: Path | None) -> dict[str, 
         # Without its value: it may be a real key with a stray character.
         raise HanseError(ErrorCode.INVALID_INPUT, "api_key: it holds characters that no key has")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    proxy = proxy_for(url)
+    if proxy is not None:
+        proxy.require("httpx")
     return {
         "base_url": url.rstrip("/"),
         "headers": headers,
         "timeout": TIMEOUT,
         "verify": verify(ca),
         "trust_env": False,
+        "proxy": None if proxy is None else proxy.url,
     }
 
 

@@ -20,6 +20,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import explain
+from hanse_fabric.proxies import refusals, refused_by_proxy, session_options
 from hanse_fabric.tls import client_context
 from hanse_schemas.http.errors import ErrorAnswer
 from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, check_clocks
@@ -83,7 +84,7 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit) as session,
+            aiohttp.ClientSession(timeout=limit, **session_options(url)) as session,
             session.post(url, json=body, ssl=context, allow_redirects=False) as answer,
         ):
             check_clock(answer.headers.get("Date"), clock.now())
@@ -95,6 +96,8 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
             f"hub {url}: its certificate is refused ({error.certificate_error})",
             hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
         ) from error
+    except refusals() as error:
+        raise refused_by_proxy(url, error) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise HanseError(
             ErrorCode.UNAVAILABLE,

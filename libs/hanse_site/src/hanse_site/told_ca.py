@@ -12,6 +12,7 @@ import ssl
 import aiohttp
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.proxies import refusals, refused_by_proxy, session_options
 from hanse_fabric.tls import fingerprint
 
 _MAX_REPLY = 1 << 16
@@ -54,10 +55,12 @@ async def _ask(hub: str, timeout: float) -> str:
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit) as session,
+            aiohttp.ClientSession(timeout=limit, **session_options(hub)) as session,
             session.get(f"{hub}/v1/hub", ssl=unverified, allow_redirects=False) as answer,
         ):
             data = await answer.content.read(_MAX_REPLY)
+    except refusals() as error:
+        raise refused_by_proxy(hub, error) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise HanseError(
             ErrorCode.UNAVAILABLE, f"hub {hub}: {error or type(error).__name__}",

@@ -72,6 +72,11 @@ class DatapodSettings(ServiceSettings):
     )
     join_url: str = Field(default="", description="address of the hub, to join it on the first start")
     token: SecretStr = Field(default=SecretStr(""), description="one-time token to join with on the first start")
+    proxy: SecretStr = Field(
+        default=SecretStr(""),
+        description="the proxy through which the site goes out, http://name:password@host:port or socks5h://...; hosts "
+        "in NO_PROXY are reached directly",
+    )
     hub_ca: Path | None = Field(default=None, description="PEM file of the CA that signed the hub's HTTP certificate")
 
     @field_validator("window")

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiohttp
 from nats.aio.client import Client
+from nats.aio.transport import WebSocketTransport
 
 from hanse_fabric.bus.pauses import FIRST_PATIENCE_S, Pauses
+from hanse_fabric.errors import invalid
+from hanse_fabric.proxies import proxy_for, session_options
 
 
 class PatientClient(Client):
@@ -22,6 +26,8 @@ class PatientClient(Client):
         self.pauses = Pauses()
 
     async def _connect_to_server(self, server: Any) -> None:
+        if not self._transport and proxy_for(server.uri.geturl()) is not None:
+            self._transport = _through_proxy(server.uri.geturl())
         if server.uri.scheme == "wss":
             with self._patiently():  # nats-py itself sets no limit to a WebSocket's handshake
                 async with asyncio.timeout(self.pauses.patience):
@@ -57,6 +63,24 @@ class PatientClient(Client):
 
     async def _process_headers(self, headers: bytes) -> Any:
         return await super()._process_headers(_readable(headers)) if headers else None
+
+
+def _through_proxy(url: str) -> WebSocketTransport:
+    """A WebSocket through this process's proxy.
+
+    Raises:
+        HanseError: INVALID_INPUT for a server that speaks no WebSocket.
+    """
+    if not url.startswith(("ws:", "wss:")):
+        raise invalid(
+            "HANSE_PROXY", "set", f"none for a bus at {url}: a bus goes through a proxy by WebSocket alone",
+            hint="have the hub's operator offer a wss:// address, or name the bus's host in NO_PROXY",
+        )  # fmt: skip
+    transport = WebSocketTransport()
+    # nats-py's own session knows no proxy. It has no connections yet, so nothing is left open.
+    transport._client.detach()
+    transport._client = aiohttp.ClientSession(**session_options(url))
+    return transport
 
 
 def _readable(text: bytes) -> bytes:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import urllib3
 
 from hanse_fabric import tls
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.proxies import Proxy, proxy_for
 from hanse_fabric.store.files import READ_BYTES
 
 T = TypeVar("T")
@@ -104,6 +105,18 @@ def _system() -> ssl.SSLContext:
     return tls.client_context()
 
 
+def _through(proxy: Proxy, options: dict[str, Any]) -> urllib3.PoolManager:
+    """Connections through a proxy."""
+    proxy.require("urllib3")
+    if proxy.is_socks:
+        from urllib3.contrib.socks import SOCKSProxyManager
+
+        return SOCKSProxyManager(proxy.url, **options)
+    known = proxy.credentials
+    headers = urllib3.make_headers(proxy_basic_auth=known) if known else None
+    return urllib3.ProxyManager(proxy.shown, proxy_headers=headers, **options)
+
+
 class HttpClient:
     """Requests over one pool of connections; may be used by any thread.
 
@@ -117,12 +130,13 @@ class HttpClient:
     def __init__(self, ca: Path | None = None, *, patience: float = 30.0, connections: int = 16) -> None:
         self.patience = patience
         self._closed = threading.Event()
-        self.pool = urllib3.PoolManager(
-            maxsize=connections,
-            ssl_context=_system() if ca is None else tls.client_context(ca),
-            retries=False,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-        )
+        self._options: dict[str, Any] = {
+            "maxsize": connections, "retries": False,
+            "ssl_context": _system() if ca is None else tls.client_context(ca),
+            "timeout": urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        }  # fmt: skip
+        self.pool = urllib3.PoolManager(**self._options)
+        self._proxied: dict[Proxy, urllib3.PoolManager] = {}
 
     def request(
         self,
@@ -170,7 +184,7 @@ class HttpClient:
             Refused: for every other answer.
             urllib3.exceptions.HTTPError: when there is none.
         """
-        response = self.pool.request(
+        response = self._pool_to(url).request(
             method, url, body=_content(body), headers=headers,
             preload_content=False, decode_content=False, redirect=False,
         )  # fmt: skip
@@ -182,6 +196,15 @@ class HttpClient:
             # What is left unread would be taken for the next answer.
             response.close()
             response.release_conn()
+
+    def _pool_to(self, url: str) -> urllib3.PoolManager:
+        """The connections to `url`: direct ones, or through a proxy."""
+        proxy = proxy_for(url)
+        if proxy is None:
+            return self.pool
+        if proxy not in self._proxied:
+            self._proxied[proxy] = _through(proxy, self._options)
+        return self._proxied[proxy]
 
     def persist(self, attempt: Callable[[], T], what: str, *, patience: float | None = None) -> T:
         """Try, and again with growing pauses while the server does not serve.
@@ -213,7 +236,8 @@ class HttpClient:
     def close(self) -> None:
         """Drop the connections; requests that wait for a server give up."""
         self._closed.set()
-        self.pool.clear()
+        for pool in (self.pool, *self._proxied.values()):
+            pool.clear()
 
 
 def _content(body: Body | None) -> Iterable[bytes] | None:

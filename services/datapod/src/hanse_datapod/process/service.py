@@ -18,6 +18,7 @@ from hanse_datapod.window.serve import window
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
 from hanse_datapod.worker.port import STUDY_KINDS
+from hanse_fabric import proxies
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
@@ -34,6 +35,8 @@ def run(homes: list[Path], options: dict[str, str]) -> int:
     """
     # A site has no credentials of a service; its own come with its identity.
     settings = load_settings(DatapodSettings, **options, bus_url="", bus_creds=None, store_url="")
+
+    proxies.use(settings.proxy.get_secret_value())
 
     async def main(service: Service[DatapodSettings]) -> None:
         await _main(service, homes)
