@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -90,10 +91,10 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
             check_clock(answer.headers.get("Date"), clock.now())
             data = await answer.content.read(_MAX_REPLY)
             status = answer.status
-    except aiohttp.ClientConnectorCertificateError as error:
+    except (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError) as error:  # the latter through SOCKS
         raise HanseError(
             ErrorCode.UNAVAILABLE,
-            f"hub {url}: its certificate is refused ({error.certificate_error})",
+            f"hub {url}: its certificate is refused ({getattr(error, 'certificate_error', error)})",
             hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
         ) from error
     except refusals() as error:

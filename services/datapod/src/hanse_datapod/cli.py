@@ -21,6 +21,19 @@ from hanse_fabric.text_files import read_text
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
     | {"window", "pause", "resume", "approve", "withdraw"}
+    {
+        "join",
+        "run",
+        "verify-log",
+        "status",
+        "budget",
+        "used",
+        "moved",
+        "renew",
+        "ledger-restored",
+        "log-restored",
+        "sandbox",
+    }
 )
 
 
@@ -70,6 +83,13 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     spending.add_argument("--policy", type=Path, help="the site's policy file, which has the budget")
     spending.add_argument("--json", action="store_true", help="print one JSON object")
     spending.set_defaults(run=_budget)
+
+    using = commands.add_parser("used", help="in which runs this site's data were used, by its own log")
+    using.add_argument("--home", type=Path, required=True)
+    using.add_argument("--since", metavar="DAY", help="from this day on, such as 2026-05-03 (UTC)")
+    using.add_argument("--until", metavar="DAY", help="up to this day")
+    using.add_argument("--json", action="store_true", help="print one JSON object")
+    using.set_defaults(run=_used)
 
     moving = commands.add_parser("moved", help="go on with a home that was moved, or restored from a backup")
     moving.add_argument("--home", type=Path, required=True)
@@ -153,6 +173,13 @@ def _verify_log(given: argparse.Namespace) -> int:
     else:
         print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
     return 0 if intact else ErrorCode.TAMPERED.value.exit_status
+
+
+def _used(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.used import day, lines, used
+
+    runs = used(given.home, day(given.since, "--since"), day(given.until, "--until"))
+    print(json.dumps({"runs": [run.as_json() for run in runs]}) if given.json else "\n".join(lines(runs)))
 
 
 def _moved(given: argparse.Namespace) -> None:
