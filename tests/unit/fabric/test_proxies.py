@@ -113,7 +113,9 @@ async def test_every_client_goes_through_and_a_wrong_password_is_told(tmp_path, 
         assert await transport.readline() == b"INFO"
         await transport._ws.close()
         await transport._client.close()
-        assert way.seen == [(way_of, f"hub.test:{hub}")] * 4
+        with pytest.raises(HanseError, match="its certificate is refused"):
+            await post(url, {}, None, 10.0, SYSTEM_CLOCK)
+        assert way.seen == [(way_of, f"hub.test:{hub}")] * 5
         assert way.refused == 0
 
         proxies.use(f"{scheme}://ada:hidden@localhost:{port}")
@@ -123,7 +125,7 @@ async def test_every_client_goes_through_and_a_wrong_password_is_told(tmp_path, 
         with pytest.raises(HanseError) as of_store:
             await asyncio.to_thread(fetched, ca, url, 0.1)
         assert way.refused >= 2
-        assert len(way.seen) == 4
+        assert len(way.seen) == 5
         assert "hidden" not in f"{caught.value} {caught.value.hint} {of_store.value}"
         assert f"the proxy {scheme}://localhost:{port}" in caught.value.message
         assert ("answers 407" if scheme == "http" else "refuses: ") in caught.value.message

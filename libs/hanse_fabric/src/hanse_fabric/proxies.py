@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import proxy_bypass_environment
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
@@ -80,9 +79,15 @@ def proxy_for(url: str) -> Proxy | None:
     """
     found = _read(_named if _named is not None else os.environ.get(VARIABLE, ""))
     host = urlsplit(url).hostname or ""
-    direct = found is None or host in _HERE or host.startswith("127.")
-    no = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    return None if direct or proxy_bypass_environment(host, {"no": no}) else found
+    direct = host in _HERE or host.startswith("127.") or _is_excepted(host)
+    return None if direct else found
+
+
+def _is_excepted(host: str) -> bool:
+    """Whether NO_PROXY names a host, or a domain that it is in."""
+    named = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    domains = [each.strip().lower().lstrip(".") for each in named.split(",") if each.strip()]
+    return any(each == "*" or host == each or host.endswith(f".{each}") for each in domains)
 
 
 def session_options(url: str) -> dict[str, Any]:

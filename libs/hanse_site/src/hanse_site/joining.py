@@ -91,15 +91,15 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
             check_clock(answer.headers.get("Date"), clock.now())
             data = await answer.content.read(_MAX_REPLY)
             status = answer.status
-    except (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError) as error:  # the latter through SOCKS
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"hub {url}: its certificate is refused ({getattr(error, 'certificate_error', error)})",
-            hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
-        ) from error
     except refusals() as error:
         raise refused_by_proxy(url, error) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        refused = _certificate_error(error)
+        if refused is not None:
+            raise HanseError(
+                ErrorCode.UNAVAILABLE, f"hub {url}: its certificate is refused ({refused})",
+                hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
+            ) from error  # fmt: skip
         raise HanseError(
             ErrorCode.UNAVAILABLE,
             f"hub {url}: {error or type(error).__name__}",
@@ -113,6 +113,13 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
     except (ValueError, RecursionError):
         raise _no_hub(url, f"status {status}, not the JSON of a hub") from None
     raise HanseError(ErrorCode.of(told.code), told.message, hint=told.hint)
+
+
+def _certificate_error(error: BaseException | None) -> BaseException | None:
+    """The refusal of a certificate that an error tells of; through a proxy, errors are wrapped in others."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _joined(hub: str, body: Any) -> Joined:

@@ -40,7 +40,7 @@ def load_data(partition_id: int, num_partitions: int):
 def train(net, trainloader, epochs, device):
     net.to(device)
     criterion = torch.nn.CrossEntropyLoss().to(device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     net.train()
     running_loss = 0.0
     for _ in range(epochs):

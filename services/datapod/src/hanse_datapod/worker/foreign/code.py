@@ -96,6 +96,7 @@ class ForeignCode:
             "node": 1, "job": self.source.digest[:16], "entry": self.source.entry, "imports": self.source.imports(),
             "files": {name: base64.b64encode(text).decode() for name, text in self.source.files.items()},
             "config": config_of_code(config.get("train") or {}), **self._of_site(),
+            "records": self.source.keywords("arrayrecord_key", "configrecord_key"),
             "framework": (config.get("model") or {}).get("framework", "numpy"),
         }  # fmt: skip
         arrays = {f"{_MODEL}{name}": array for name, array in model.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,15 +38,28 @@ class Source:
         """The modules of other packages that it imports, so far as its text says."""
         own = {PurePosixPath(name).parts[0].removesuffix(".py") for name in self.files}
         found: set[str] = set()
-        for name, text in self.files.items():
-            if not name.endswith(".py"):
-                continue
-            try:
-                tree = ast.parse(text)
-            except (SyntaxError, ValueError):
-                continue  # running it says so, with the line
+        for tree in self._trees():
             found.update(_imported(tree))
         return sorted(name for name in found if name.split(".")[0] not in own)
+
+    def keywords(self, *names: str) -> dict[str, str]:
+        """Texts that its calls give to these keywords, as they are written; of several the first.
+
+        A Flower server names so the records of its messages (`FedAvg(arrayrecord_key="weights")`), and it is not run
+        where its clients are.
+        """
+        found: dict[str, str] = {}
+        for tree in self._trees():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.keyword) and node.arg in names and isinstance(node.value, ast.Constant):
+                    found.setdefault(str(node.arg), str(node.value.value))
+        return found
+
+    def _trees(self) -> Iterator[ast.AST]:
+        for name, text in self.files.items():
+            if name.endswith(".py"):
+                with suppress(SyntaxError, ValueError):  # running it says so, with the line
+                    yield ast.parse(text)
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -22,6 +22,8 @@ from .carrier import UnfitError
 _NUMBERS = (int, float, np.integer, np.floating)
 _USED = ("app", "clientapp", "client", "common", "serverapp", "compat.client.app", "compat.common.recorddict_compat")
 _DAY_S = 86_400.0
+_RECORDS = (("array", "arrays"), ("config", "config"))
+"""Of a message: what Flower's strategies call them where the app's do not say otherwise."""
 _TEXTS = "texts"
 """Name, beside the arrays of what an app keeps, of its numbers and texts in JSON."""
 
@@ -211,7 +213,8 @@ def _asked(
     if _is_older(app):
         return _asked_older(app, said, given, context)
     config = ConfigRecord({**said["config"], "server-round": said["round"]})
-    content = RecordDict({"arrays": ArrayRecord(_arrays_of(given)), "config": config})
+    arrays, told = (said["records"].get(f"{kind}record_key", usual) for kind, usual in _RECORDS)
+    content = RecordDict({arrays: ArrayRecord(_arrays_of(given)), told: config})
     reply = _replied(app, content, said["operation"], context)
     numbers: dict[str, Any] = {}
     for record in reply.metric_records.values():
@@ -219,13 +222,13 @@ def _asked(
     examples = numbers.pop("num-examples", None)
     if examples is None:
         raise UnfitError(f"the reply to {said['operation']} has no num-examples among its metrics")
-    told = {"examples": int(examples), "metrics": _metrics(numbers)}
+    answer = {"examples": int(examples), "metrics": _metrics(numbers)}
     if said["operation"] == "evaluate":
-        return told, {}
+        return answer, {}
     records = list(reply.array_records.values())
     if len(records) != 1:
         raise UnfitError(f"the reply to train has {len(records)} ArrayRecords, one is expected: the model")
-    return told, {f"model/{name}": array.numpy() for name, array in records[0].items()}
+    return answer, {f"model/{name}": array.numpy() for name, array in records[0].items()}
 
 
 def _replied(app: Any, content: Any, kind: str, context: Any) -> Any:
