@@ -20,20 +20,7 @@ from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
-    | {"window", "pause", "resume", "approve", "withdraw"}
-    {
-        "join",
-        "run",
-        "verify-log",
-        "status",
-        "budget",
-        "used",
-        "moved",
-        "renew",
-        "ledger-restored",
-        "log-restored",
-        "sandbox",
-    }
+    | {"window", "pause", "resume", "approve", "withdraw", "used"}
 )
 
 
