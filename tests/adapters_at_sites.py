@@ -101,7 +101,7 @@ SCRIPTS: tuple[Adapter, ...] = (
     Adapter("nvflare", "sgd_pandas", first={"coef": (1, 9), "intercept": (1,)}),
     Adapter("nvflare", "diff_torch", framework="pytorch", first=_LINEAR, torch=True),
     Adapter("nvflare", "cnn_tracking", framework="pytorch", first=_CNN, torch=True),
-    Adapter("nvflare", "decorated_torch", metric="metric", framework="pytorch", first=_TREE, torch=True),
+    Adapter("nvflare", "decorated_torch", framework="pytorch", first=_TREE, torch=True),
 )
 
 

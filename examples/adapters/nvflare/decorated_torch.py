@@ -36,15 +36,16 @@ def train(input_model=None, epochs=4):
 def fl_evaluate(input_model=None):
     net.load_state_dict(input_model.params)
     with torch.no_grad():
-        return ((net(x[cut:]).squeeze(1) > 0) == y[cut:].bool()).float().mean().item()
+        accuracy = ((net(x[cut:]).squeeze(1) > 0) == y[cut:].bool()).float().mean().item()
+    return {"accuracy": accuracy}
 
 
 def main():
     flare.init()
     while flare.is_running():
         input_model = flare.receive()
-        accuracy = fl_evaluate(input_model)
-        print(f"round {input_model.current_round}: accuracy {accuracy:.4f}")
+        metrics = fl_evaluate(input_model)
+        print(f"round {input_model.current_round}: accuracy {metrics['accuracy']:.4f}")
         train(input_model)
 
 
