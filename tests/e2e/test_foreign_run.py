@@ -34,7 +34,7 @@ CODE = Path(__file__).parents[2] / "examples" / "adapters" / "flower" / "logisti
 DIGEST = hashlib.sha256(CODE.read_bytes()).hexdigest()
 LEAST = {
     "flower_ridge_client": 0.3, "flower_sklearn_logreg": 0.85, "flower_softmax_mods": 0.85,
-    "flower_tabular_pandas": 0.7, "flower_wine_start_client": 0.85, "nvflare_logistic_numpy": 0.9,
+    "flower_tabular_pandas": 0.7, "flower_wine_start_client": 0.85, "nvflare_logistic_numpy": 0.8,
     "nvflare_sgd_pandas": 0.7,
 }  # fmt: skip
 AVERAGED = """
