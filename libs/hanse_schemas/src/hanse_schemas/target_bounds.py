@@ -5,6 +5,12 @@ from __future__ import annotations
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.schema import DataSchema, target_bounds_of
 
+_HINT = (
+    "in the schema of a regression: target_bounds: [0, 100], where values are ordinarily, with bounds between where "
+    "they crowd; a job cannot choose them, lest it move a bound by one person and look at the difference. "
+    "concordance_correlation (Lin's) needs none"
+)
+
 
 def completed_bounds(given: tuple[float, ...], schema: DataSchema | None) -> tuple[float, ...]:
     """By which a project's values are counted for `concordance`.
@@ -13,13 +19,15 @@ def completed_bounds(given: tuple[float, ...], schema: DataSchema | None) -> tup
         HanseError: INVALID_INPUT where the schema does not say it, or otherwise than a job.
     """
     declared = target_bounds_of(schema)
-    if not declared or given not in ((), declared):
+    if not declared:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            "evaluate.metrics: concordance is counted by target_bounds of the project's schema, which has none",
+            hint=_HINT,
+        )
+    if given not in ((), declared):
         raise invalid(
-            "evaluate.metrics: concordance", f"bounds {list(given or declared)}",
-            f"the target_bounds of the project's schema: {list(declared) or '-'}",
-            hint="in the schema of a regression: target_bounds: [0, 100], where values are ordinarily, with bounds "
-            "between where they crowd; a job cannot choose them, lest it move a bound by one person and look at the "
-            "difference. concordance_correlation (Lin's) needs none",
+            "evaluate.bounds", list(given), f"the target_bounds of the project's schema: {list(declared)}", hint=_HINT
         )  # fmt: skip
     return declared
 
