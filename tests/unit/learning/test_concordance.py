@@ -122,7 +122,7 @@ def test_a_heavy_tail_needs_its_bounds_and_the_interval_tells_it() -> None:
     assert width[0] > 0.3 > 0.05 > width[1]
     assert fitted.metrics["concordance"] == pytest.approx(exact, abs=1e-3)
     (table,) = curves_tables(fitted.curves)
-    assert table.title == "Concordance of all examples, for certain"
+    assert table.head == ("concordance of all examples: at least", "at most")
 
 
 @given(st.lists(st.integers(0, 20), max_size=40))

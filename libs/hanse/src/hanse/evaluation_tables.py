@@ -110,7 +110,7 @@ def _concordance(curves: Curves, _labels: Sequence[str]) -> CurvesTable | None:
     if not between:
         return None
     row = tuple(f"{value:.4f}" for value in between)
-    return CurvesTable("Concordance of all examples, for certain", ("at least", "at most"), [row])
+    return CurvesTable("Concordance", ("concordance of all examples: at least", "at most"), [row])
 
 
 _ABOUT = ("examples", "standard_error")
