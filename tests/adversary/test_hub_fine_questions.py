@@ -4,7 +4,7 @@ As the search for quartiles, it finds any cell of a column by its place in the o
 of how numbers begin tell the next bits of whichever is looked for, so the oldest person's age after eight of them, and
 after enough runs everybody's. And the histogram of the scores of a linear model of one feature is that feature; coarse
 ones of many classes are together as fine, and so are the classes themselves; of a bin of one person the mean
-probability is that person's.
+probability is that person's. The cells of concordance say where a model's numbers lie, and so a feature that it says.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ from hanse_fabric.tensors.words import unpack_words
 from hanse_genomics.verbs import Asked
 from hanse_learning.pooled.count import FRACTION_BITS
 from hanse_learning.pooled.layout import CALIBRATION_BINS, Counts, told_of
+from hanse_learning.pooled.pairs import shape_of
 from hanse_learning.pooled.scores import LARGEST, SMALLEST
 from hanse_learning.preparation.histograms import keys
 from hanse_learning.preparation.order import KEY_BITS, MOST_PREFIXES, number_of
 from hanse_learning.preparation.plan import HISTOGRAM, rings
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.tally import sum_tallies
-from hanse_schemas.metrics import COARSE, MOST_CLASSES
+from hanse_schemas.metrics import COARSE, FINEST_CELLS, MOST_CLASSES
 from hanse_schemas.protocols import asked_by_counts
 from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
 SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
 RULES = [{"name": "age", "kind": "number", "scale": "robust"}]
+MANY = SCHEMA.model_copy(update={"classes": MOST_CLASSES})
+STAYS = TabularSchema(features=SCHEMA.features, target="died", task="regression", target_bounds=(0.0, 64.0))
 SITES, PEOPLE, BITS = 4, 12, 8
 AGES = [[20.0 + 1.5 * number + 0.25 * site for number in range(PEOPLE)] for site in range(SITES)]
 OPEN = {"asking": {"protocols": ["moments", "quantiles"]}}
@@ -63,9 +66,7 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
             table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
         return workers.on(DataSettings(train=Path(path), test=Path(path)))
 
-    return lambda classes=2, **rules: attacked(
-        sites=SITES, worker=worker, schema=SCHEMA.model_copy(update={"classes": classes}), **rules
-    )
+    return lambda schema=SCHEMA, **rules: attacked(sites=SITES, worker=worker, schema=schema, **rules)
 
 
 async def counts(hub: LyingHub, number: int, run: int, depth: int, prefixes: list[int]) -> tuple[Array | None, str]:
@@ -283,6 +284,40 @@ async def test_control_where_the_site_tells_calibration_to_whoever_asks_ages_are
         assert all(np.abs(everybody - age).min() < 1e-3 for age in ages)
 
 
+async def placed(hub: LyingHub, cells: int) -> tuple[list[float], str]:
+    """The places of the cells in which there is anybody, between the schema's bounds, of a model that says the age."""
+    asked = Counts(("concordance",), "regression", 0, cells, bounds=STAYS.target_bounds)
+    told, why = await counted(hub, asked, np.ones(1), np.zeros(1))
+    if told is None:
+        return [], why
+    people = told[asked.parts["pairs"]][:cells].reshape(shape_of(cells)).sum(axis=0).astype(int)
+    columns = np.repeat(np.arange(len(people)), people)
+    return sorted((columns + 0.5) / len(people) * STAYS.target_bounds[-1]), ""
+
+
+async def test_where_concordance_is_closed_nobodys_age_is_read_from_its_cells(wards: Any) -> None:
+    async with wards(STAYS) as hub:
+        ages, why = await placed(hub, FINEST_CELLS)
+        assert ages == []
+        assert "asking.protocols: concordance" in why
+
+
+@pytest.mark.control("test_where_concordance_is_closed_nobodys_age_is_read_from_its_cells")
+async def test_control_where_the_site_counts_in_cells_as_fine_as_it_is_asked_all_ages_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
+    async with wards(STAYS) as hub:
+        ages, why = await placed(hub, FINEST_CELLS)
+        assert ages == pytest.approx(sorted(age for site in AGES for age in site), abs=0.25), why
+
+
+async def test_honest_cells_that_are_coarse_have_all_people_in_few_of_them(wards: Any) -> None:
+    async with wards(STAYS) as hub:
+        ages, why = await placed(hub, COARSE)
+        assert 0 < len(set(ages)) <= 4, why
+
+
 CENTRES = 20.0 + 0.3125 * np.arange(MOST_CLASSES)
 """Of the ages, one for each class that a model tells apart."""
 
@@ -301,7 +336,7 @@ async def nearest(hub: LyingHub, metric: str) -> tuple[list[int], str]:
 
 @pytest.mark.parametrize(("metric", "protocol"), [("auroc", "score_histograms"), ("sensitivity", "confusion")])
 async def test_many_classes_are_as_fine_as_many_bins(wards: Any, metric: str, protocol: str) -> None:
-    async with wards(classes=MOST_CLASSES) as hub:
+    async with wards(MANY) as hub:
         people, why = await nearest(hub, metric)
         assert people == []
         assert f"asking.protocols: {protocol}" in why
@@ -316,7 +351,7 @@ async def test_control_where_classes_are_not_counted_as_questions_ages_are_read(
         return asked_by_counts(names, bins, 2, groups, noisy=noisy)
 
     monkeypatch.setattr(site_policy, "asked_by_counts", whatever_the_classes)
-    async with wards(classes=MOST_CLASSES) as hub:
+    async with wards(MANY) as hub:
         people, why = await nearest(hub, metric)
         ages = np.array([age for site in AGES for age in site])
         expected = np.bincount(np.abs(ages[:, None] - CENTRES).argmin(axis=1), minlength=MOST_CLASSES)
