@@ -151,7 +151,7 @@ def test_a_form_that_forgets_something_is_found_out_before_it_is_used(
     assert said[0].startswith("the outcome is")
     assert said[1].startswith("the gradient of x is")
     assert said[2] == "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."
-    assert [record.reason for record in caplog.records] == said
+    assert [vars(record)["reason"] for record in caplog.records] == said
     monkeypatch.setattr(chosen, "find_spec", lambda _name: None)
     assert chosen.disagreement.__wrapped__("units", DEVICE, torch.float32, WINDOWS) == "triton is not installed"
 
