@@ -14,13 +14,14 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import make_mocked_request
 
 from clocks import HandClock
-from hanse_coordinator.api.door import Bodies, Door, DoorRunner, HttpLimits, address_of
+from hanse_coordinator.api.door import Bodies, HttpLimits, address_of
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import FailureLimiter
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.http_door import Door, DoorRunner
 from hanse_fabric.identity.secrets import make_api_key
 from hub_api import SCHEMA, START, Api, replica
 
@@ -39,7 +40,8 @@ async def door(api: Api, **limits: Any) -> AsyncIterator[int]:
     """The port of the API behind a door with these limits, in the machine's time."""
     object.__setattr__(api.hub, "clock", SYSTEM_CLOCK)
     known = HttpLimits(**limits)
-    runner = DoorRunner(application(api.hub, ROUTES, known), known, shutdown_timeout=0.1)
+    app = application(api.hub, ROUTES, known)
+    runner = DoorRunner(app, most=known.connections, first_s=known.header_s, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -85,6 +85,27 @@ async def test_the_work_in_hand_is_finished_by_a_pause_and_given_up_by_a_stop(si
     assert (result.task, len(site.worker.requests)) == (first.id, 2)
 
 
+async def test_what_is_done_just_after_a_stop_is_held_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.worker.hold = asyncio.Event()
+    await site.start()
+    await site.give(first := task("r1-train"))
+    await site.worker.began.wait()
+    monkeypatch.setattr(decisions, "LOOK_S", 3600.0)  # nothing has looked at the files since
+    await asyncio.sleep(0.2)
+    pause(site.home, "", at_once=True)
+    site.worker.hold.set()
+    await until(lambda: read_now(site.home)["tasks"] == [])
+    await asyncio.sleep(0.3)
+    assert site.worker.stopped == []
+    assert not {"update", "result"} & set(kinds(site.home)), "nothing of it has left"
+    await site.stop()
+    monkeypatch.setattr(decisions, "LOOK_S", 0.02)
+    resume(site.home)
+    await site.start()
+    ((result, _),) = await site.results(1)
+    assert (result.task, len(site.worker.requests)) == (first.id, 1), "what was done before is handed in"
+
+
 def test_a_pause_that_cannot_be_read_is_one(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{torn")
     found = paused(tmp_path)

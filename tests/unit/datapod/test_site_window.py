@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,11 @@ from hanse_datapod.cli import main
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.pause import paused
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.window import sessions
+from hanse_datapod.window import app, serve, sessions
 from hanse_datapod.window.app import Window
-from hanse_datapod.window.links import FOLDER, LASTS_S, announce, make_link, use_link
+from hanse_datapod.window.links import FOLDER, LASTS_S, announcement, make_link, use_link
 from hanse_datapod.window.place import place_of
+from hanse_datapod.window.serve import window
 from hanse_datapod.window.site import WindowSite
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.durable import sole_owner
@@ -56,9 +61,9 @@ class Visitor:
             text = await answer.text()
             return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
-    async def enter(self, home: Path) -> None:
+    async def enter(self, *homes: Path) -> None:
         """By a fresh link."""
-        secret = make_link(home, "http://127.0.0.1:1").partition("#enter=")[2]
+        secret = make_link(homes, "http://127.0.0.1:1").partition("#enter=")[2]
         status, told = await self.ask("POST", "/api/enter", {"secret": secret})
         assert status == 200, told
         self.token, self.cookie = told["token"], self.headers["Set-Cookie"].partition(";")[0]
@@ -106,11 +111,11 @@ async def test_who_has_a_fresh_link_sees_what_the_command_tells(visitor: Visitor
 
 
 async def test_a_link_is_good_once_however_many_try_and_for_ten_minutes(visitor: Visitor, home: Path) -> None:
-    secret = make_link(home, "http://127.0.0.1:1").partition("#enter=")[2]
+    secret = make_link([home], "http://127.0.0.1:1").partition("#enter=")[2]
     tried = await asyncio.gather(*(Visitor(visitor.address, visitor.host).ask("POST", "/api/enter", {"secret": secret})
                                    for _ in range(12)))  # fmt: skip
     assert sorted(status for status, _ in tried) == [200] + [401] * 11
-    late = make_link(home, "http://127.0.0.1:1").partition("#enter=")[2]
+    late = make_link([home], "http://127.0.0.1:1").partition("#enter=")[2]
     assert not use_link(home, late, SYSTEM_CLOCK.now() + timedelta(seconds=LASTS_S + 1))
     assert (await visitor.ask("POST", "/api/enter", {"secret": late}))[0] == 401, "trying it too late has used it up"
     for guess in ("", "0" * 43, "../../site.json", "a" * 10_000, "\x00", "☃"):
@@ -208,13 +213,19 @@ def test_a_link_is_made_by_who_may_use_the_home_of_a_datapod_that_runs(
     with sole_owner(home):  # as the datapod does
         assert main(command) == 10
         assert "its datapod has no window" in capsys.readouterr().err
-        announce(home, "http://127.0.0.1:8095")
-        assert main(command) == 0
-        link = capsys.readouterr().out.strip()
-        assert main([*command, "--at", "http://evil.example:8095"]) == 2
-        assert "--at" in capsys.readouterr().err
-        assert main([*command, "--at", "http://localhost:9000/"]) == 0
-        assert capsys.readouterr().out.startswith("http://localhost:9000/#enter=")
+        with announcement(home) as announce:
+            announce("http://127.0.0.1:8095")
+            assert main(command) == 0
+            link = capsys.readouterr().out.strip()
+            # Browsers try [::1] for `localhost`, where another user may listen.
+            for wrong in ("http://evil.example:8095", "http://localhost:9000/", "http://[::1]:9000",
+                          "http://127.0.0.1:9000@evil.example/", "http://127.0.0.1:"):  # fmt: skip
+                assert main([*command, "--at", wrong]) == 2
+                told = capsys.readouterr()
+                assert "--at" in told.err
+                assert told.out == ""
+            assert main([*command, "--at", "http://127.0.0.1:9000/"]) == 0
+            assert capsys.readouterr().out.startswith("http://127.0.0.1:9000/#enter=")
     assert link.startswith("http://127.0.0.1:8095/#enter=")
     secret = link.partition("=")[2]
     kept = [path for path in home.rglob("*") if path.is_file()]
@@ -222,6 +233,136 @@ def test_a_link_is_made_by_who_may_use_the_home_of_a_datapod_that_runs(
     assert stat.S_IMODE((home / FOLDER).stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in (home / FOLDER).iterdir()} == {0o600}
     assert use_link(home, secret, SYSTEM_CLOCK.now())
+
+
+KILLED = """import asyncio, sys
+from pathlib import Path
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.window.serve import window
+from hanse_fabric.clock import SYSTEM_CLOCK
+
+async def main():
+    async with window("127.0.0.1:0", [Path(sys.argv[1])], Policy(), None, SYSTEM_CLOCK):
+        print("open", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def opened(setting: str, *homes: Path) -> AbstractAsyncContextManager[None]:
+    return window(setting, homes, Policy(), None, SYSTEM_CLOCK)
+
+
+def killed_with_a_window(home: Path) -> tuple[int, str]:
+    """(port, a link's secret) of a datapod's window that was killed."""
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, str(home)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "open\n"
+        host, port = address_of(home)
+        return port, make_link([home], f"http://{host}:{port}").partition("=")[2]
+    finally:
+        killed.kill()
+        killed.communicate()
+
+
+async def test_no_link_leads_to_whoever_has_taken_the_port_of_a_killed_datapod(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["window", "--home", str(home)]
+    port, earlier = await asyncio.to_thread(killed_with_a_window, home)
+    thief = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
+    with sole_owner(home):
+        assert main(command) == 10, "before the window is opened"
+        async with thief, opened(f"127.0.0.1:{port}", home):
+            assert main(command) == 10
+            told = capsys.readouterr()
+            assert "its datapod has no window" in told.err
+            assert told.out == ""
+        assert not use_link(home, earlier, SYSTEM_CLOCK.now()), "what the thief may have been shown is good no more"
+        async with opened(f"127.0.0.1:{port}", home):
+            async with opened("127.0.0.1:0", home):  # another datapod of the same home, which will not run
+                assert main(command) == 0
+            assert main(command) == 0
+            assert capsys.readouterr().out.count(f"http://127.0.0.1:{port}/#enter=") == 2
+        assert main(command) == 10, "the window is closed"
+
+
+def address_of(home: Path) -> tuple[str, int]:
+    address = URL(json.loads((home / "window.json").read_bytes())["address"])
+    assert address.host is not None
+    assert address.port is not None
+    return address.host, address.port
+
+
+async def hung_up(reader: asyncio.StreamReader) -> bytes:
+    """All that is said until the window closes the connection."""
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+async def test_silent_connections_take_few_of_the_datapods_descriptors(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "_FIRST_S", 3600.0)
+    async with asyncio.timeout(60), opened("127.0.0.1:0", home):
+        silent = [await asyncio.open_connection(*address_of(home)) for _ in range(150)]
+        ends = [asyncio.create_task(hung_up(reader)) for reader, _ in silent]
+        for end in itertools.islice(asyncio.as_completed(ends), 150 - serve._CONNECTIONS):
+            await end
+        assert sum(not end.done() for end in ends) == serve._CONNECTIONS
+        for _, writer in silent:
+            writer.close()
+        await asyncio.gather(*ends)
+
+
+async def test_who_sends_nothing_whole_is_hung_up_on_and_others_are_let_in(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((serve, "_FIRST_S"), (serve, "_IDLE_S"), (app, "_BODY_S")):
+        monkeypatch.setattr(module, name, 0.3)
+    async with asyncio.timeout(60), opened("127.0.0.1:0", home):
+        host, port = address_of(home)
+        named = f"Host: {host}:{port}\r\n"
+        half = f"POST /api/enter HTTP/1.1\r\n{named}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{"
+        for sent, answer in (("", b""), ("GET / HTTP/1.1\r\nHo", b""), (half, b"HTTP/1.1 504"),
+                             (f"GET /style.css HTTP/1.1\r\n{named}\r\n", b"HTTP/1.1 200")):  # fmt: skip
+            many = [await asyncio.open_connection(host, port) for _ in range(serve._CONNECTIONS)]
+            for _, writer in many:
+                writer.write(sent.encode())
+            for reader, writer in many:
+                assert (await hung_up(reader)).startswith(answer)
+                writer.close()
+        await Visitor(URL(f"http://{host}:{port}/"), f"{host}:{port}").enter(home)
+
+
+async def test_a_link_leads_to_the_homes_that_it_was_made_in_alone(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "south"
+    enrolled(other)
+    async with opened("127.0.0.1:0", home, other):
+        host, port = address_of(home)
+        visitor = Visitor(URL(f"http://{host}:{port}/"), f"{host}:{port}")
+        await visitor.enter(home)
+        assert await visitor.ask("GET", "/api/sites") == (200, {"sites": ["north"]})
+        for method, what in (
+            ("GET", "status"),
+            ("GET", "outbox"),
+            ("GET", "code"),
+            ("POST", "pause"),
+            ("POST", "verify"),
+        ):
+            body = {} if method == "POST" else None
+            assert (await visitor.ask(method, f"/api/{what}?site=south", body))[0] == 404
+        assert paused(other) is None
+        await visitor.enter(other)
+        assert await visitor.ask("GET", "/api/sites") == (200, {"sites": ["south"]})
+        assert (await visitor.ask("POST", "/api/pause", {}))[0] == 200
+        assert (paused(home) is None, paused(other) is None) == (True, False)
+        await visitor.enter(home, other)
+        assert await visitor.ask("GET", "/api/sites") == (200, {"sites": ["north", "south"]})
 
 
 def test_the_setting_names_an_address_or_none() -> None:

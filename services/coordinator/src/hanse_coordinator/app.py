@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from hanse_coordinator.api.door import LIMITS, DoorRunner
+from hanse_coordinator.api.door import LIMITS
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.provider import CALLBACK
 from hanse_coordinator.api.server import application
@@ -30,6 +30,7 @@ from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.http_door import DoorRunner
 from hanse_fabric.service import Service
 from hanse_fabric.text_files import read_text
 
@@ -86,7 +87,9 @@ async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack
     context = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    runner = DoorRunner(application(hub, ROUTES), LIMITS, shutdown_timeout=_SHUTDOWN_S)
+    runner = DoorRunner(
+        application(hub, ROUTES), most=LIMITS.connections, first_s=LIMITS.header_s, shutdown_timeout=_SHUTDOWN_S
+    )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:

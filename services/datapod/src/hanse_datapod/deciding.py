@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ def add_deciding(commands: Any) -> None:
     Args:
         commands: what `add_subparsers` has made.
     """
-    looking = _of_home(commands, "window", "print a link into the window of a running datapod; it is good once")
+    looking = commands.add_parser("window", help="print a link into the window of a running datapod; it is good once")
+    looking.add_argument("--home", type=Path, required=True, nargs="+", help="several: of one datapod that serves them")
     looking.add_argument("--at", help="the window's address as your browser reaches it, where a port is passed on")
     looking.set_defaults(run=_window)
 
@@ -44,13 +46,16 @@ def _of_home(commands: Any, name: str, says: str) -> argparse.ArgumentParser:
 def _window(given: argparse.Namespace) -> None:
     from hanse_datapod.window.links import announced, make_link
 
-    address = announced(given.home)
-    if given.at is not None and not given.at.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
+    addresses = {announced(home) for home in given.home}
+    if len(addresses) > 1:
+        raise HanseError(ErrorCode.INVALID_INPUT, "--home: these homes are not of one datapod", hint="give one of them")
+    # Not `localhost`: browsers try [::1] for it, where another user of this machine may listen.
+    if given.at is not None and not re.fullmatch(r"http://127\.0\.0\.1:[0-9]{1,5}/?", given.at):
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"--at: {given.at!r}; expected http://127.0.0.1:PORT or http://localhost:PORT",
+            ErrorCode.INVALID_INPUT, f"--at: {given.at!r}; expected http://127.0.0.1:PORT",
             hint="the window answers to this machine's own names alone; from elsewhere pass a port on: ssh -L",
         )  # fmt: skip
-    print(make_link(given.home, given.at or address))
+    print(make_link(given.home, given.at or addresses.pop()))
 
 
 def _pause(given: argparse.Namespace) -> None:

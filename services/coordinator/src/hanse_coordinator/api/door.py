@@ -1,18 +1,17 @@
-"""What strangers can take of the HTTP server: connections, time for headers and bodies, bytes of bodies in memory."""
+"""What strangers can take of the HTTP server: connections, time for headers and bodies, bytes of bodies in memory.
+`hanse_fabric.http_door` watches over connections and headers.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Any
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from hanse_coordinator.people.attempts import network_of
 from hanse_fabric.clock import Clock
@@ -44,38 +43,6 @@ class HttpLimits:
 
 
 LIMITS = HttpLimits()
-
-
-class DoorRunner(web.AppRunner):
-    """Runs an application behind a `Door`."""
-
-    def __init__(self, app: web.Application, limits: HttpLimits, **how: Any) -> None:
-        super().__init__(app, access_log=None, **how)
-        self._limits = limits
-
-    async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
-        return Door(made.request_handler, self._limits, request_factory=made.request_factory)
-
-
-class Door(web.Server):
-    """A server that closes connections which bring no request, and those that are too many."""
-
-    def __init__(self, handler: Any, limits: HttpLimits, **how: Any) -> None:
-        super().__init__(handler, access_log=None, keepalive_timeout=75.0, **how)
-        self._limits = limits
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Let a connection in, for as long as its first request may take."""
-        super().connection_made(handler, transport)
-        if len(self.connections) > self._limits.connections:
-            transport.abort()
-            return
-        asyncio.get_running_loop().call_later(self._limits.header_s, self._first_request_due, handler, transport)
-
-    def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        if handler._request_count == 0 and not transport.is_closing():
-            transport.abort()
 
 
 class Bodies:

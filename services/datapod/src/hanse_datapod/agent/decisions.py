@@ -29,6 +29,12 @@ LOOK_S = 2.0
 _log = logging.getLogger(__name__)
 
 
+async def until_let_out(home: Path, clock: Clock) -> None:
+    """Return once what is done may leave: a pause at once holds it back, until it is over or the work is given up."""
+    while (pause := paused(home)) is not None and pause.at_once:
+        await clock.sleep(LOOK_S)
+
+
 class Decisions:
     """Of one home.
 

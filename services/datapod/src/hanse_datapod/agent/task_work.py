@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.decisions import until_let_out
 from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
@@ -399,6 +400,7 @@ class TaskWork:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
         task = opened.task
+        await until_let_out(self._home, self._clock)
         headers = await asyncio.to_thread(self._leave, task, finished)
         seconds = max(5.0, opened.seconds_left)
         await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
@@ -413,6 +415,7 @@ class TaskWork:
         return self._head(task)
 
     async def _write_down(self, *leaving: Leaving) -> None:
+        await until_let_out(self._home, self._clock)
         await asyncio.to_thread(self._outbox.append, *leaving)
 
 

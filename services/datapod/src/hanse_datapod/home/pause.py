@@ -22,7 +22,7 @@ class Pause(Frozen):
     """A pause, until `resume`.
 
     Attributes:
-        at_once: the work in hand is given up, too, and nothing of it leaves; else it is finished first.
+        at_once: the work in hand is given up, too, and nothing of it begins to leave; else it is finished first.
     """
 
     since: Time | None

@@ -21,7 +21,8 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import explain
 
 PAGE = Path(__file__).parent / "page"
-_BODY, _AT_ONCE = 16 << 10, 4
+_BODY, _BODY_S, _AT_ONCE = 16 << 10, 10.0, 4
+_SITES = web.RequestKey("sites", frozenset[str])
 _LOG = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -68,7 +69,7 @@ class Window:
             if request.path.startswith("/api/"):
                 check_page(request)
                 if request.path != "/api/enter":
-                    self._sessions.require(self._cookie(request), request.headers.get(HEADER))
+                    request[_SITES] = self._sessions.require(self._cookie(request), request.headers.get(HEADER))
             return await handler(request)
         except HanseError as error:
             return _refusal(error)
@@ -90,16 +91,18 @@ class Window:
         return web.Response(body=body, content_type=kind, charset="utf-8" if kind.startswith("text/") else None)
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
-        secret, now = (await _asked(request)).secret, self._clock.now()
-        good = await asyncio.to_thread(lambda: any(use_link(site.home, secret, now) for site in self._sites.values()))
-        if not good:
+        secret, now = (await self._asked(request)).secret, self._clock.now()
+        let_in = await asyncio.to_thread(
+            lambda: frozenset(name for name, site in self._sites.items() if use_link(site.home, secret, now))
+        )
+        if not let_in:
             _LOG.warning("a link into the window was refused: it is not good, or no longer")
             raise HanseError(
                 ErrorCode.UNAUTHENTICATED, "this link was used already, is older than ten minutes, or never was one",
                 hint="make a new one at the site: hanse site window --home DIR",
             )  # fmt: skip
-        value, token = self._sessions.begin()
-        _LOG.info("somebody has entered the window, by a one-time link")
+        value, token = self._sessions.begin(let_in)
+        _LOG.info("somebody has entered the window, by a one-time link", extra={"sites": sorted(let_in)})
         answer = web.json_response({"token": token})
         answer.set_cookie(self._sessions.cookie, value, path="/", httponly=True, samesite="Strict")
         return answer
@@ -110,8 +113,8 @@ class Window:
         answer.del_cookie(self._sessions.cookie, path="/", httponly=True, samesite="Strict")
         return answer
 
-    async def _list(self, _request: web.Request) -> web.StreamResponse:
-        return web.json_response({"sites": list(self._sites)})
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"sites": list(self._entered(request))})
 
     async def _status(self, request: web.Request) -> web.StreamResponse:
         return await self._do(self._site(request).status)
@@ -133,7 +136,7 @@ class Window:
 
     def _act(self, name: str) -> Handler:
         async def acted(request: web.Request) -> web.StreamResponse:
-            site, asked = self._site(request), await _asked(request)
+            site, asked = self._site(request), await self._asked(request)
             acts: dict[str, Callable[[], Any]] = {
                 "verify": site.verify,
                 "pause": lambda: site.pause(asked.reason, at_once=asked.at_once),
@@ -145,23 +148,30 @@ class Window:
 
         return acted
 
+    def _entered(self, request: web.Request) -> dict[str, WindowSite]:
+        """Those sites whose homes the session's link was made in."""
+        return {name: site for name, site in self._sites.items() if name in request[_SITES]}
+
     def _site(self, request: web.Request) -> WindowSite:
-        name = request.query.get("site") or next(iter(self._sites))
-        site = self._sites.get(name)
+        entered = self._entered(request)
+        name = request.query.get("site") or next(iter(entered))
+        site = entered.get(name)
         if site is None:
-            raise HanseError(ErrorCode.NOT_FOUND, f"site: this datapod serves no {name[:80]!r}")
+            raise HanseError(ErrorCode.NOT_FOUND, f"site: your link leads to no {name[:80]!r}")
         return site
+
+    async def _asked(self, request: web.Request) -> _Asked:
+        try:
+            async with self._clock.timeout(_BODY_S):
+                return _Asked.model_validate_json(await request.read() or b"{}")
+        except TimeoutError:
+            raise HanseError(ErrorCode.TIMEOUT, f"body: not whole after {_BODY_S:g} s", hint="send it again") from None
+        except ValidationError as error:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"body: {explain(error)}") from None
 
     async def _do(self, work: Callable[[], Any]) -> web.Response:
         async with self._turns:
             return web.json_response(await asyncio.to_thread(work) or {})
-
-
-async def _asked(request: web.Request) -> _Asked:
-    try:
-        return _Asked.model_validate_json(await request.read() or b"{}")
-    except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"body: {explain(error)}") from None
 
 
 async def _told(_request: web.Request, response: web.StreamResponse) -> None:

@@ -34,7 +34,7 @@ def check_name(request: web.Request) -> None:
     if not _is_this_machine(request.host):
         raise HanseError(
             ErrorCode.FORBIDDEN, f"Host: {request.host[:100]!r} is not this machine's own name",
-            hint="open the link as it was printed: http://127.0.0.1:PORT/ or http://localhost:PORT/",
+            hint="open the link as it was printed: http://127.0.0.1:PORT/",
         )  # fmt: skip
 
 

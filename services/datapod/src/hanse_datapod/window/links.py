@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from hanse_datapod.home.now import runs
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
-from hanse_fabric.durable import write_durably
+from hanse_fabric.durable import space_errors, try_lock, write_all, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 
 ADDRESS, FOLDER = "window.json", "window-links"
@@ -23,14 +25,34 @@ LASTS_S = 600
 _SECRET_BYTES = 32
 
 
-def announce(home: Path, address: str) -> None:
-    """Say in the home where its window is.
+@contextmanager
+def announcement(home: Path) -> Iterator[Callable[[str], None]]:
+    """What is called with the address of this process's window, once it is open. No other announces one here inside.
+
+    The file is locked for as long as the process lives, and so a killed one announces nothing: what listens at its
+    address later may be anybody's. Links of before are good no more.
 
     Raises:
-        HanseError: NO_SPACE.
+        HanseError: LOCKED where another process announces its window; NO_SPACE, by what is called, too.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_durably(home / ADDRESS, json.dumps({"address": address}))
+    with space_errors(home):
+        descriptor = os.open(home / ADDRESS, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not try_lock(descriptor):
+            raise HanseError(ErrorCode.LOCKED, f"{home}: another process has the window of this home")
+        os.ftruncate(descriptor, 0)
+        for old in _links(home):
+            old.unlink(missing_ok=True)
+
+        def announce(address: str) -> None:
+            with space_errors(home):
+                write_all(descriptor, json.dumps({"address": address}).encode())
+
+        yield announce
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
 
 
 def announced(home: Path) -> str:
@@ -39,14 +61,16 @@ def announced(home: Path) -> str:
     Raises:
         HanseError: UNAVAILABLE where no datapod runs with this home, or it has no window.
     """
-    try:
-        address = json.loads((home / ADDRESS).read_bytes())["address"]
-    except (OSError, ValueError, KeyError, TypeError):
-        address = ""
     if not runs(home):
         raise HanseError(
             ErrorCode.UNAVAILABLE, f"{home}: no datapod runs with this home", hint="start it: hanse site run --home DIR"
         )
+    try:
+        with (home / ADDRESS).open("rb") as file:
+            lives = not try_lock(file.fileno(), shared=True)
+            address = json.loads(file.read())["address"] if lives else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        address = ""
     if not address:
         raise HanseError(
             ErrorCode.UNAVAILABLE, f"{home}: its datapod has no window",
@@ -55,20 +79,19 @@ def announced(home: Path) -> str:
     return str(address)
 
 
-def make_link(home: Path, address: str, clock: Clock = SYSTEM_CLOCK) -> str:
-    """A link into the window at `address`, good once and for LASTS_S seconds.
+def make_link(homes: Sequence[Path], address: str, clock: Clock = SYSTEM_CLOCK) -> str:
+    """A link into the window at `address` for these homes of it alone, good once and for LASTS_S seconds.
 
     Raises:
         HanseError: NO_SPACE.
     """
-    folder = home / FOLDER
-    folder.mkdir(exist_ok=True, mode=0o700)
-    now = clock.now()
-    for old in folder.iterdir():
-        if not _is_good(old, now):
-            old.unlink(missing_ok=True)
-    secret = secrets.token_urlsafe(_SECRET_BYTES)
-    write_durably(folder / _name(secret), f"{now.timestamp() + LASTS_S}")
+    now, secret = clock.now(), secrets.token_urlsafe(_SECRET_BYTES)
+    for home in homes:
+        for old in _links(home):
+            if not _is_good(old, now):
+                old.unlink(missing_ok=True)
+        (home / FOLDER).mkdir(exist_ok=True, mode=0o700)
+        write_durably(home / FOLDER / _name(secret), f"{now.timestamp() + LASTS_S}")
     return f"{address.rstrip('/')}/#enter={secret}"
 
 
@@ -83,10 +106,11 @@ def use_link(home: Path, secret: str, now: datetime) -> bool:
     return good
 
 
-def forget(home: Path) -> None:
-    """Say no longer where the window is: it is closed."""
-    with suppress(OSError):
-        (home / ADDRESS).unlink(missing_ok=True)
+def _links(home: Path) -> list[Path]:
+    try:
+        return list((home / FOLDER).iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _name(secret: str) -> str:

@@ -22,6 +22,7 @@ _MOST = 16
 @dataclass(slots=True)
 class _Session:
     token: str
+    sites: frozenset[str]
     began: float
     used: float
 
@@ -38,16 +39,16 @@ class Sessions:
         self._open: dict[str, _Session] = {}
         self.cookie = f"hanse_window_{secrets.token_hex(4)}"
 
-    def begin(self) -> tuple[str, str]:
-        """(the cookie's value, the header's) of a new session."""
+    def begin(self, sites: frozenset[str]) -> tuple[str, str]:
+        """(the cookie's value, the header's) of a new session for these sites, and no other."""
         while len(self._open) >= _MOST:
             self._open.pop(next(iter(self._open)))
         value, token, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._clock.monotonic()
-        self._open[value] = _Session(token, now, now)
+        self._open[value] = _Session(token, sites, now, now)
         return value, token
 
-    def require(self, value: str, token: str | None) -> None:
-        """Whether a request is of a session, by its cookie's value and its header's.
+    def require(self, value: str, token: str | None) -> frozenset[str]:
+        """The sites of the session that a request is of, by its cookie's value and its header's.
 
         Raises:
             HanseError: UNAUTHENTICATED.
@@ -63,6 +64,7 @@ class Sessions:
                 hint="make a new link at the site: hanse site window --home DIR",
             )  # fmt: skip
         found.used = now
+        return found.sites
 
     def end(self, value: str) -> None:
         """End a session."""

@@ -1,0 +1,53 @@
+"""What strangers can take of an HTTP server before they have said anything: connections, and time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+
+class DoorRunner(web.AppRunner):
+    """Runs an application behind a `Door`."""
+
+    def __init__(
+        self, app: web.Application, *, most: int, first_s: float, idle_s: float = 75.0, linger_s: float = 10.0,
+        **how: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(app, access_log=None, **how)
+        self._limits: dict[str, Any] = {"most": most, "first_s": first_s, "idle_s": idle_s, "linger_s": linger_s}
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return Door(made.request_handler, request_factory=made.request_factory, **self._limits)
+
+
+class Door(web.Server):
+    """A server that closes connections which bring no request, and those that are too many.
+
+    Args:
+        most: connections open at once; a further one is closed.
+        first_s: seconds from a connection to its first whole request.
+        idle_s: seconds from an answer to the next whole request.
+        linger_s: seconds from an answer to the end of its request's body, which nobody reads any more.
+    """
+
+    def __init__(
+        self, handler: Any, *, most: int, first_s: float, idle_s: float, linger_s: float, **how: Any
+    ) -> None:  # fmt: skip
+        super().__init__(handler, access_log=None, keepalive_timeout=idle_s, lingering_time=linger_s, **how)
+        self._most, self._first_s = most, first_s
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Let a connection in, for as long as its first request may take."""
+        super().connection_made(handler, transport)
+        if len(self.connections) > self._most:
+            transport.abort()
+            return
+        asyncio.get_running_loop().call_later(self._first_s, self._first_request_due, handler, transport)
+
+    def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        if handler._request_count == 0 and not transport.is_closing():
+            transport.abort()
