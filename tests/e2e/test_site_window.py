@@ -102,7 +102,11 @@ def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
     page.get_by_text("approved here").wait_for()
     run = completed(project.run(job_of(project, code)))
 
-    # What has left is in the log, and so is the decision.
+    # What has left is in the log, and so is the decision, once the datapod has looked; the page reads the log once.
+    end = time.monotonic() + 60
+    while '"what":"code-approved"' not in (home / "outbox.jsonl").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.1)
     page.get_by_role("link", name="What left").click()
     page.get_by_text("decision: code approved").wait_for()
     page.get_by_label("Search").fill(run.id)

@@ -354,7 +354,7 @@ async def test_a_link_leads_to_the_homes_that_it_was_made_in_alone(home: Path, t
             ("POST", "pause"),
             ("POST", "verify"),
         ):
-            body = {} if method == "POST" else None
+            body: dict[str, str] | None = {} if method == "POST" else None
             assert (await visitor.ask(method, f"/api/{what}?site=south", body))[0] == 404
         assert paused(other) is None
         await visitor.enter(other)
