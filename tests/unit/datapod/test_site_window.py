@@ -308,6 +308,7 @@ async def test_silent_connections_take_few_of_the_datapods_descriptors(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "_FIRST_S", 3600.0)
+    monkeypatch.setattr(serve, "_IDLE_S", 3600.0)
     async with asyncio.timeout(60), opened("127.0.0.1:0", home):
         silent = [await asyncio.open_connection(*address_of(home)) for _ in range(150)]
         ends = [asyncio.create_task(hung_up(reader)) for reader, _ in silent]
@@ -319,23 +320,32 @@ async def test_silent_connections_take_few_of_the_datapods_descriptors(
         await asyncio.gather(*ends)
 
 
+NAMED = "Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent", "answer"),
+    [
+        ("_FIRST_S", "", b""),
+        ("_FIRST_S", "GET / HTTP/1.1\r\nHo", b""),
+        ("_BODY_S", f"POST /api/enter HTTP/1.1\r\n{NAMED}Content-Length: 9\r\n\r\n{{", b"HTTP/1.1 504"),
+        ("_IDLE_S", f"GET /style.css HTTP/1.1\r\n{NAMED}\r\n", b"HTTP/1.1 200"),
+    ],
+    ids=["nothing", "half a header", "half a body", "no further request"],
+)
 async def test_who_sends_nothing_whole_is_hung_up_on_and_others_are_let_in(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch, limit: str, sent: str, answer: bytes
 ) -> None:
     for module, name in ((serve, "_FIRST_S"), (serve, "_IDLE_S"), (app, "_BODY_S")):
-        monkeypatch.setattr(module, name, 0.3)
-    async with asyncio.timeout(60), opened("127.0.0.1:0", home):
+        monkeypatch.setattr(module, name, 0.3 if name == limit else 3600.0)
+    async with asyncio.timeout(30), opened("127.0.0.1:0", home):
         host, port = address_of(home)
-        named = f"Host: {host}:{port}\r\n"
-        half = f"POST /api/enter HTTP/1.1\r\n{named}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{"
-        for sent, answer in (("", b""), ("GET / HTTP/1.1\r\nHo", b""), (half, b"HTTP/1.1 504"),
-                             (f"GET /style.css HTTP/1.1\r\n{named}\r\n", b"HTTP/1.1 200")):  # fmt: skip
-            many = [await asyncio.open_connection(host, port) for _ in range(serve._CONNECTIONS)]
-            for _, writer in many:
-                writer.write(sent.encode())
-            for reader, writer in many:
-                assert (await hung_up(reader)).startswith(answer)
-                writer.close()
+        many = [await asyncio.open_connection(host, port) for _ in range(serve._CONNECTIONS)]
+        for _, writer in many:
+            writer.write(sent.encode())
+        for reader, writer in many:
+            assert (await hung_up(reader)).startswith(answer)
+            writer.close()
         await Visitor(URL(f"http://{host}:{port}/"), f"{host}:{port}").enter(home)
 
 
