@@ -19,7 +19,7 @@ import pytest
 import hanse
 from hanse.cli.app import build
 from hanse.embedded.state import StateFolder
-from hanse_fabric.durable import write_durably
+from hanse_fabric.durable import try_lock, write_durably
 from hanse_fabric.errors import HanseError
 from hanse_site.identity import SiteRecord
 from unit.hanse.scripted_hub import ScriptedHub
@@ -220,6 +220,56 @@ def test_control_where_nobody_looks_whose_the_folder_is_its_hub_is_used(
         FOLDER.chmod(0o777)
         use_it()
     assert attacker.seen
+
+
+OPEN_FILES = [("lock", 0o644), ("lock", 0o640), ("address.json", 0o666), ("ports.json", 0o620)]
+
+
+@contextlib.contextmanager
+def held_by_the_attacker(url: str, name: str, mode: int) -> Iterator[None]:
+    """An archive keeps modes. Its author has an account on this machine, and holds the lock by a descriptor that only
+    reads; to a file that he can write to he writes his address while a hub of the user holds the lock."""
+    plant(FOLDER, url)
+    (FOLDER / name).chmod(mode)
+    descriptor = os.open(FOLDER / "lock", os.O_RDONLY)
+    try:
+        assert try_lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(("name", "mode"), OPEN_FILES)
+def test_a_folder_whose_lock_or_address_others_have_a_hand_in_gets_no_word(
+    attacker: ScriptedHub, name: str, mode: int
+) -> None:
+    with held_by_the_attacker(attacker.url, name, mode):
+        use_it()
+        with pytest.raises(HanseError, match=rf"{name}: it is no file of yours that nobody else can"):
+            hanse.connect()
+    assert attacker.seen == []
+    with pytest.raises(HanseError, match=name), StateFolder(FOLDER).locked():
+        raise AssertionError("a hub began on files that others have a hand in")
+
+
+@pytest.mark.control("test_a_folder_whose_lock_or_address_others_have_a_hand_in_gets_no_word")
+def test_control_where_nobody_looks_at_the_modes_of_these_files_the_attacker_is_the_hub(
+    attacker: ScriptedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StateFolder, "_check_files", lambda _: None)
+    with held_by_the_attacker(attacker.url, "lock", 0o644):
+        use_it()
+    assert attacker.seen
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("name", ["lock", "address.json", "ports.json", "operator.key"])
+@pytest.mark.no_attack("the same files, of another user")
+def test_files_of_another_user_in_the_users_own_folder_are_refused(attacker: ScriptedHub, name: str) -> None:
+    with held_by_the_attacker(attacker.url, name, 0o600):
+        os.chown(FOLDER / name, 12345, 12345)
+        with pytest.raises(HanseError, match=name):
+            hanse.connect()
 
 
 @pytest.mark.control_inside

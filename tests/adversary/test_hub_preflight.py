@@ -10,11 +10,16 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.stage import EXAMPLES
-from hanse_datapod.agent import preflight
+from hanse_datapod.agent import preflight, telling
+from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.runs import Runs
+from hanse_datapod.privacy.budget import charged
 from hanse_fabric.messages import FindingCode, MaskingMode, Outcome, PrivacyTerms, Result, SiteCheck, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.calibration import noise_for
+from hanse_privacy.accounting.events import gaussian
+from hanse_privacy.ledger import Ledger
 
 BUDGET, BATCH, STEPS = 1.0, 4, 5
 CAUTIOUS = {"privacy": {"required": True, "epsilon": BUDGET, "accountant": "rdp"}, "asking": {"runs": 1000}}
@@ -68,6 +73,76 @@ async def test_control_where_the_charge_is_of_the_sites_own_examples_their_numbe
     async with attacked(**CAUTIOUS) as hub:
         low, high, _ = await bracket(hub, "site-3")
     assert low <= EXAMPLES + 3 <= high <= low + 1
+
+
+NOISE, CEILING = 2.0, 2.0
+OPEN_BOOKS = {
+    "masking": {"required": False}, "asking": {"runs": 1000}, "tell": {"budget": True},
+    "privacy": {"required": True, "epsilon": CEILING, "accountant": "rdp", "open_balance": True},
+}  # fmt: skip
+
+
+def examples_of(spent: float) -> int:
+    """How many examples make a training on examples cost so much."""
+    low, high = BATCH, 4096
+    while low < high:
+        guess = (low + high) // 2
+        made = make_accountant("rdp")
+        made.compose(gaussian(NOISE, BATCH / guess), STEPS)
+        low, high = (guess + 1, high) if made.epsilon(1e-5) > spent * (1 + 1e-9) else (low, guess)
+    return low
+
+
+def other_noise(epsilon: float) -> PrivacyTerms:
+    """Of which the charge depends on nothing at the site."""
+    privacy = Privacy(placement="local", mechanism="gaussian", epsilon=epsilon, delta=1e-5, clip=1.0)
+    return PrivacyTerms(privacy=privacy, rounds=1, round=1, active=4)
+
+
+async def books(hub: LyingHub, site: str) -> tuple[list[float], set[FindingCode], str]:
+    """After one training on examples: what the site says is spent, whether other noise could be paid, which was asked
+    until what remains is known, and its words when it refuses more."""
+    config = {"model": {"name": "linear"}, "train": TRAIN}
+    await hub.ask(hub.task(site, mode=None, model=MODEL, config=config, privacy=private(NOISE)))
+    home, policy = hub.stage.sites[site].home, hub.stage.sites[site].policy
+    spent: list[float] = []
+    if (budget := Telling(home, policy, hub.stage.project).fields("cpu")["budget"]) is not None:
+        spent.append(budget.spent)
+    low, high, codes = 0.0, CEILING, set[FindingCode]()
+    for number in range(12):
+        guess = (low + high) / 2
+        [result] = (await hub.ask(asked(hub, site, number, kinds=["train"], privacy=other_noise(guess)))).values()
+        found = SiteCheck.decode(result.payload or b"").findings[-1]
+        spent += [] if found.remains is None else [CEILING - found.remains]
+        codes.add(found.code)
+        low, high = (guess, high) if found.code is FindingCode.ENOUGH else (low, guess)
+    task = hub.task(site, mode=None, model=MODEL, config=config, privacy=other_noise(CEILING - 0.01), run="b" * 12)
+    [refused] = (await hub.ask(task)).values()
+    return spent, codes, refused.reason
+
+
+async def test_the_books_of_a_site_do_not_say_what_training_on_its_examples_has_cost(attacked: Attacked) -> None:
+    async with attacked(**OPEN_BOOKS) as hub:
+        spent, codes, words = await books(hub, "site-3")
+        assert charged(hub.stage.sites["site-3"].home)
+    assert spent == []
+    assert codes == {FindingCode.UNTOLD}
+    assert "budget forbids it" in words
+    assert "spent" not in words
+    assert "remains" not in words
+
+
+@pytest.mark.control("test_the_books_of_a_site_do_not_say_what_training_on_its_examples_has_cost")
+async def test_control_where_the_books_are_told_the_number_of_examples_is_reckoned_from_them(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "by_examples", lambda *_: False)
+    monkeypatch.setattr(telling, "tells_examples", lambda _policy: True)
+    async with attacked(**OPEN_BOOKS) as hub:
+        spent, codes, words = await books(hub, "site-3")
+    assert {examples_of(each) for each in spent} == {EXAMPLES + 3}
+    assert codes >= {FindingCode.ENOUGH, FindingCode.SHORT}
+    assert "is spent" in words
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import html
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def harmless(text: str) -> str:
+    """What a site, or anybody else, wrote, for a terminal: one line, in which what is no letter, sign or space is
+    spelled out (`\\x1b`). Else a name could erase lines, make others, or turn the order of letters round."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or unicodedata.category(letter) == "Zs" else _spelled(letter) for letter in text
+    )
+
+
+def _spelled(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +51,8 @@ class Table:
         return Table(header, rows)
 
     def _lines(self) -> list[Sequence[str]]:
-        return [self.header, *self.rows] if any(self.header) else list(self.rows)
+        lines = [self.header, *self.rows] if any(self.header) else self.rows
+        return [[harmless(text) for text in line] for line in lines]
 
     def _widths(self) -> list[int]:
         return [max(map(len, column)) for column in zip(*self._lines(), strict=True)]

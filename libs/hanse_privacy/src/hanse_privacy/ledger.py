@@ -28,6 +28,8 @@ from hanse_privacy.turns import Turn, Turns
 from hanse_privacy.witness import MISSING, RESTORED, Witness
 
 NAME = "privacy"
+BY_EXAMPLES = "dp_sgd"
+"""Begins the notes of charges that follow from how many examples there are, also where all are in each sample."""
 _ROUNDING = 1 + 1e-9
 """A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
 
@@ -80,12 +82,14 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Spent and allowed epsilon at `delta`; `epsilon` is None where there is no ceiling."""
+    """Spent and allowed epsilon at `delta`; `epsilon` is None where there is no ceiling. `by_examples`: what is spent
+    tells how many examples the site has."""
 
     scope: str
     spent: float
     delta: float
     epsilon: float | None
+    by_examples: bool = False
 
     @property
     def remaining(self) -> float | None:
@@ -112,6 +116,7 @@ class Ledger:
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._totals: dict[str, Counter[Event]] = {}
         self._open: dict[str, Charge] = {}
+        self._by_examples: set[str] = set()
         self._witness, self._turns = Witness(), Turns()
         with self._alone():
             self._log = ChainedLog(folder, NAME, clock)
@@ -172,6 +177,12 @@ class Ledger:
             self._catch_up()
             left = [balance.remaining for balance in (self._balance(project), self._site_balance())]
             return min((each for each in left if each is not None), default=None)
+
+    def by_examples(self, project: str) -> bool:
+        """Whether what remains to a project, or is refused to it, tells how many examples the site has."""
+        with self._alone():
+            self._catch_up()
+            return bool(self._by_examples if self._budgets.site is not None else self._by_examples & {project})
 
     def settle(self, charge: Charge) -> None:
         """Note, before the answer can leave, that it has been made: the same work again is charged again."""
@@ -283,6 +294,8 @@ class Ledger:
         charge = Charge(entry["project"], entry["run"], entry["work"], event, count, entry["note"])
         self._open[name] = charge
         self._totals.setdefault(charge.project, Counter())[event] += count
+        if event.rate < 1 or charge.note.startswith(BY_EXAMPLES):
+            self._by_examples.add(charge.project)
 
     def _epsilon(self, total: Counter[Event], delta: float) -> float:
         accountant = make_accountant(self._accountant)
@@ -294,14 +307,15 @@ class Ledger:
         return sum(self._totals.values(), Counter())
 
     def _balance(self, project: str) -> Balance:
-        return self._make(project, self._budgets.of(project), self._totals.get(project, Counter()))
+        total = self._totals.get(project, Counter())
+        return self._make(project, self._budgets.of(project), total, by_examples=project in self._by_examples)
 
     def _site_balance(self) -> Balance:
-        return self._make("site", self._budgets.site, self._all())
+        return self._make("site", self._budgets.site, self._all(), by_examples=bool(self._by_examples))
 
-    def _make(self, scope: str, budget: Budget | None, total: Counter[Event]) -> Balance:
+    def _make(self, scope: str, budget: Budget | None, total: Counter[Event], *, by_examples: bool) -> Balance:
         delta = budget.delta if budget else Budget(1.0).delta
-        return Balance(scope, self._epsilon(total, delta), delta, budget.epsilon if budget else None)
+        return Balance(scope, self._epsilon(total, delta), delta, budget.epsilon if budget else None, by_examples)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

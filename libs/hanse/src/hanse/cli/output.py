@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hanse.display import Table
+from hanse.display import Table, harmless
 from hanse.views import metrics_text
 from hanse_fabric.errors import HanseError
 
@@ -33,7 +33,7 @@ def emit_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object
     for at, name in enumerate(header):
         table.add_column(name, no_wrap=at == 0)  # what a thing is called is copied into the next command
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*("" if cell is None else harmless(str(cell)) for cell in row))
     console.print(table)
 
 
@@ -49,7 +49,7 @@ def emit_record(fields: Mapping[str, object]) -> None:
     width = max(len(name) for name in fields)
     for name, value in fields.items():
         if value not in (None, "", {}, [], ()):
-            print(f"{name.ljust(width)}  {_said(value)}")
+            print(f"{name.ljust(width)}  {harmless(_said(value))}")
 
 
 def report_error(error: HanseError, *, as_json: bool) -> int:
@@ -58,7 +58,8 @@ def report_error(error: HanseError, *, as_json: bool) -> int:
         body = {"error": {"code": error.code.code, "message": error.whole, "hint": error.hint}}
         print(json.dumps(body), file=sys.stderr)
     else:
-        print(f"hanse: {error.whole}", file=sys.stderr)
+        said = "\n".join(harmless(line) for line in error.whole.split("\n"))  # a run's failure has sites' words
+        print(f"hanse: {said}", file=sys.stderr)
         if error.hint:
             print(f"       {error.hint}", file=sys.stderr)
     return error.exit_status

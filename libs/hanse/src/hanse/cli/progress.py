@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hanse.cli.live import TOLD, LiveDisplay
+from hanse.display import harmless
 from hanse.history import History, Values, size_text, sparkline
 from hanse.views import Event, describe, metrics_text, note_of
 
@@ -29,12 +30,12 @@ class RunDisplay(LiveDisplay):
         if self._console.is_terminal:
             self._live.update(self.picture())
         if event.kind in (TOLD if self._console.is_terminal else TOLD | {"round-finished"}):
-            self._console.print(Text(describe(event)))  # no markup: sites write into it
+            self._console.print(Text(harmless(describe(event))))  # no markup: sites write into it
         if event.kind == "task-answered" and (said := note_of(event.data)):
             told = (str(event.data.get("participant")), said)
             if told not in self._noted:  # a site says the same in every round
                 self._noted.add(told)
-                self._console.print(Text(f"{told[0]}: {said}"))
+                self._console.print(Text(harmless(f"{told[0]}: {said}")))
 
     def _take(self, event: Event) -> None:
         data = event.data
@@ -65,7 +66,7 @@ class RunDisplay(LiveDisplay):
             sites.add_column(column)
         by_site = history.sites(metric)
         for name, state in sorted(self._sites.items()):
-            sites.add_row(name, Text(state), *_curve(by_site.get(name, [])))
+            sites.add_row(Text(harmless(name)), Text(harmless(state)), *_curve(by_site.get(name, [])))
         if metric:
             sites.add_row("mean", "", *_curve(history.mean(metric)), style="bold")
             sites.add_row("minimum", "", *_curve(history.minimum(metric)), style="bold")

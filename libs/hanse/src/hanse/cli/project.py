@@ -10,6 +10,7 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.display import harmless
 from hanse.listed import spent
 from hanse_fabric.errors import invalid
 from hanse_fabric.identity.keys import roster_digest
@@ -114,7 +115,8 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
         emit_table("Participants", header, rows)
         for p in listed:
             if p.rules:
-                print("\n".join((f"{p.participant} says of its policy:", *(f"  {rule}" for rule in p.rules))))
+                lines = (f"{p.participant} says of its policy:", *(f"  {harmless(rule)}" for rule in p.rules))
+                print("\n".join(lines))
 
 
 @app.command()

@@ -16,6 +16,7 @@ from hanse.cli.output import emit_json, emit_record, emit_table, fits
 from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
 from hanse.cli.sweep import sweep
+from hanse.display import harmless
 from hanse.evaluation_tables import confusion_table, of_whom
 from hanse.hub import Project, Run
 from hanse.listed import words
@@ -159,7 +160,8 @@ def list_runs(
         emit_table("Runs", ("run", "name", "tags", "state", "round", "begun", "metrics"), rows)
         for view in views:
             if view.reason:  # below, for in a column it would leave no room for the others
-                print(f"{view.run}: {textwrap.shorten(view.reason, 200, placeholder=' ... (hanse run show)')}")
+                said = textwrap.shorten(view.reason, 200, placeholder=" ... (hanse run show)")
+                print(f"{view.run}: {harmless(said)}")
 
 
 @app.command()
@@ -223,7 +225,7 @@ def show(
     if newest.get("noise"):
         print(of_whom(newest))
     for name, why in history.undefined.items():
-        print(f"{name}: {why}.")
+        print(harmless(f"{name}: {why}."))
     if history.traffic():
         print(f"Sent: {history.traffic()}.")
     if target is not None:

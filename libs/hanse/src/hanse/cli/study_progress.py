@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hanse.cli.live import TOLD, LiveDisplay
+from hanse.display import harmless
 from hanse.history import size_text
 from hanse.studies import ArrayBytes
 from hanse.views import Event, describe
@@ -45,7 +46,7 @@ class StudyDisplay(LiveDisplay):
         if event.kind in TOLD:
             lines.append(describe(event).removeprefix("round 0: "))
         for line in lines:
-            self._console.print(Text(line))  # no markup: sites write into it
+            self._console.print(Text(harmless(line)))  # no markup: sites write into it
 
     def _take(self, event: Event) -> list[str]:
         """What is to be said where no picture is shown."""
@@ -83,7 +84,7 @@ class StudyDisplay(LiveDisplay):
         sites.add_column("cohort")
         sites.add_column("last answer")
         for name, state in sorted(self._sites.items()):
-            sites.add_row(Text(name), Text(state))
+            sites.add_row(Text(harmless(name)), Text(harmless(state)))
         return Group(head, *([Text(self._step)] if self._step else []), bars, sites)
 
 

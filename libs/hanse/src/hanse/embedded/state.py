@@ -68,7 +68,8 @@ class StateFolder:
             os.close(descriptor)
 
     def check_own(self) -> None:
-        """See that the folder is this user's, and that nobody else can change it or read its key.
+        """See that the folder is this user's, and what names its hub, and that nobody else can change these, read the
+        key, or open the lock: whoever can, even to read it, can hold it in a hub's place.
 
         Raises:
             HanseError: INVALID_INPUT; the message names what is not so.
@@ -81,7 +82,9 @@ class StateFolder:
                 hint="its owner can start and use the hub; name another hub with its address and your key for it",
             )
         for path, others in ((self.root, stat.S_IWGRP | stat.S_IWOTH), (self.key_file, stat.S_IRWXG | stat.S_IRWXO)):
-            if os.path.lexists(path) and (path.is_symlink() or path.stat().st_mode & others):
+            if not os.path.lexists(path):
+                continue
+            if path.is_symlink() or path.stat().st_uid != found.st_uid or path.stat().st_mode & others:
                 done = "read or change" if path == self.key_file else "change"
                 raise HanseError(
                     ErrorCode.INVALID_INPUT,
@@ -89,6 +92,26 @@ class StateFolder:
                     hint="if it came with files of somebody else (a clone, an archive), its keys are theirs: remove "
                     f"{self.root}; if it is yours, chmod 700 {self.root} and chmod 600 {self.key_file}",
                 )  # fmt: skip
+        self._check_files()
+
+    def _check_files(self) -> None:
+        """Of those that say where the hub is, and that it runs."""
+        for name in ("lock", "address.json", "ports.json"):
+            path = self.root / name
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                continue
+            others = stat.S_IRWXG | stat.S_IRWXO if name == "lock" else stat.S_IWGRP | stat.S_IWOTH
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others:
+                continue
+            done = "open or change" if name == "lock" else "change"
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"{path}: it is no file of yours that nobody else can {done}, so no hub of yours has left it so",
+                hint="if it came with files of somebody else (a clone, an archive), its keys are theirs: remove "
+                f"{self.root}; if it is yours, stop the hub and remove the file: the next start makes it anew",
+            )
 
     def is_held(self) -> bool:
         """Whether a hub runs on this folder, on this machine. What was copied here, with whatever files, is not held.

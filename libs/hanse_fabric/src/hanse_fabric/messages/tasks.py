@@ -190,6 +190,9 @@ class Result(Message):
 SLOWEST_PACE_S = 60.0
 """Between signs of life."""
 
+MOST_RULES, MOST_RULE = 32, 500
+"""That a sign of life tells, and letters of each."""
+
 
 class BudgetTold(Frozen):
     """What a site says of its privacy budget for a project.
@@ -229,7 +232,9 @@ class Presence(Message):
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
     unfit: bool | None = None
     every: float | None = Field(default=None, ge=1, le=SLOWEST_PACE_S)
-    rules: tuple[Annotated[str, StringConstraints(max_length=500)], ...] | None = Field(default=None, max_length=32)
+    rules: tuple[Annotated[str, StringConstraints(max_length=MOST_RULE)], ...] | None = Field(
+        default=None, max_length=MOST_RULES
+    )
     budget: BudgetTold | None = None
     paused: bool | None = None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.decisions import until_let_out
-from hanse_datapod.agent.preflight import Preflight
+from hanse_datapod.agent.preflight import Preflight, tells_examples
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
 from hanse_datapod.agent.watched_work import watch_over
@@ -86,7 +86,10 @@ class TaskWork:
         self._policy, self._journal = policy, journal
         self._outbox, self._data, self._now = outbox, data, now
         key = link.identity.signing_key
-        self._budget = SiteBudget(home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged)
+        self._budget = SiteBudget(
+            home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
+            hidden=not tells_examples(policy),
+        )  # fmt: skip
         self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)

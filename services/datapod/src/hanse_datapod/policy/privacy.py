@@ -41,6 +41,7 @@ class PrivacyPolicy(Frozen):
         project: the budget of each project that `projects` does not name.
         projects: budgets by name of project.
         open_balance: whether an owner who asks before a run hears how much epsilon remains, not only if it suffices.
+            Neither is told by a site that does not tell its number of examples, once it was charged for dp_sgd.
         accountant: `pld`, or `rdp`, which is looser and faster (`hanse_privacy.accounting.accountant`).
         ledger: folder of the ledger; None: the site's home. Homes on one machine that hold the same data share one.
     """

@@ -10,7 +10,9 @@ class TellPolicy(Frozen):
 
     Attributes:
         rules: this policy, in the words of `status`; other projects are not named.
-        budget: how much of the project's privacy budget is spent, and what its ceiling is.
+        budget: how much of the project's privacy budget is spent, and what its ceiling is. A site that does not tell
+            its number of examples (`privacy.required`, `masking.required`) says neither once it was charged for dp_sgd,
+            for what that costs depends on this number.
         device: what models are trained on.
     """
 

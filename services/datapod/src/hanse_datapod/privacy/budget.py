@@ -89,12 +89,15 @@ class SiteBudget:
     Args:
         key: the site's, by which it knows the ledger's heads that it signed; None: none are signed.
         answered: the head in the newest charged answer that the site itself remembers.
+        hidden: nothing that leaves may depend on how many examples the site has. What is spent does, from the first
+            charge on that does.
     """
 
     def __init__(
         self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None,
-        answered: Callable[[], LedgerHead | None] = lambda: None,
+        answered: Callable[[], LedgerHead | None] = lambda: None, hidden: bool = False,
     ) -> None:  # fmt: skip
+        self._hidden = hidden or not policy.tells("examples")
         self._folder, self._turns_of = policy.ledger or home, home
         self._home = "" if policy.ledger is None else name_of(home)
         self._policy, self._key, self._clock, self._answered = policy, key, clock, answered
@@ -164,9 +167,12 @@ class SiteBudget:
         return Reservation(tuple(charges), told, covered)
 
     def _told(self, error: HanseError, task: Task) -> HanseError:
-        """A refusal as it may leave: where a charge follows from how many examples there are, its figures tell that."""
+        """A refusal as it may leave: where this charge or an earlier one follows from how many examples there are, its
+        figures tell that."""
+        if error.code is not ErrorCode.POLICY or not self._hidden:
+            return error
         by_examples = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
-        if error.code is not ErrorCode.POLICY or not by_examples or self._policy.tells("examples"):
+        if not by_examples and not self._open().by_examples(task.project):
             return error
         return unfit("the site's privacy budget forbids it", error.message, code=ErrorCode.POLICY, hint=error.hint)
 
@@ -180,7 +186,7 @@ class SiteBudget:
             units: who have them.
 
         Returns:
-            None where that depends on examples that are not given, or on the model's size.
+            None where that depends on examples that are not given or that nobody may hear of, or on the model's size.
 
         Raises:
             HanseError: INVALID_INPUT for terms that no site can keep; TAMPERED.
@@ -188,6 +194,9 @@ class SiteBudget:
         charges = expected_charges(task, rounds, self._policy, examples=examples, units=units)
         if charges is None:
             return None
+        if self._hides_balance(task.project) and self._policy.has_ceiling(task.project):
+            # Whoever asks often enough would close in on what remains. What is too much even alone tells nothing of it.
+            return None if self._open().affords(*charges, alone=True) else False
         if self._open().affords(*charges):
             return True
         # What stands for charges of another kind adds up otherwise: it says no where it is too much even alone.
@@ -195,8 +204,11 @@ class SiteBudget:
         return None if unsure else False
 
     def remaining(self, project: str) -> float | None:
-        """Epsilon that is left to a project; None where there is no ceiling."""
-        return self._open().remaining(project)
+        """Epsilon that is left to a project, for its owner; None where there is no ceiling, or nobody may hear it."""
+        return None if self._hides_balance(project) else self._open().remaining(project)
+
+    def _hides_balance(self, project: str) -> bool:
+        return self._hidden and self._open().by_examples(project)
 
     def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""
@@ -320,8 +332,14 @@ def budgets(policy: PrivacyPolicy) -> Budgets:
     )
 
 
-def spent_of(home: Path, policy: PrivacyPolicy, project: str) -> BudgetTold:
+def spent_of(home: Path, policy: PrivacyPolicy, project: str, *, hidden: bool) -> BudgetTold | None:
     """What is spent of a project's budget, and its ceiling: that of the whole site where it has none of its own.
+
+    Args:
+        hidden: how many examples the site has is not told.
+
+    Returns:
+        None where it is not told and could be reckoned from what is spent.
 
     Raises:
         HanseError: as `balances`.
@@ -329,6 +347,8 @@ def spent_of(home: Path, policy: PrivacyPolicy, project: str) -> BudgetTold:
     own = policy.projects.get(project) or policy.project
     delta = policy.delta if own is None else own.delta
     found = next((row for row in balances(home, policy) if row.scope == project), None)
+    if hidden and found is not None and found.by_examples:
+        return None
     return BudgetTold(
         spent=0.0 if found is None else found.spent, delta=delta if found is None else found.delta,
         allowed=policy.epsilon if own is None else own.epsilon,
