@@ -1,6 +1,7 @@
 """A hub that lies to sites whose masks cancel, as a state machine: what it unmasks speaks of no few members."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -15,8 +16,16 @@ from spans import members, smallest_support
 SITES, MINIMUM = range(1, 9), 2
 
 
-def session(numbers, threshold, *, gap=3, colluding=0, ahead=False):
-    return Session(members(*numbers), threshold, gap, colluding, ahead)
+@dataclass(frozen=True, slots=True)
+class Opened(Session):
+    """A session of a run, and whether its secrets are shared before it is known of which work it is."""
+
+    ahead: bool = False
+    run: int = 0
+
+
+def session(numbers, threshold, *, gap=3, colluding=0, ahead=False, run=0):
+    return Opened(members(*numbers), threshold, gap, colluding, ahead, run)
 
 
 def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
@@ -28,39 +37,43 @@ def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
 
 
 class Remembering:
-    """A site that does what its memory of one work allows. A session that it shares in ends its earlier ones; one that
-    it shares in ahead, before it knows of which work, does so when it answers."""
+    """A site that does what its memory of one work allows. What it answered in is ended when it shares or answers in
+    another session, and where it shares ahead, before it knows of which work, when it answers alone. Of each run it
+    knows the last session that it shared in."""
 
     def __init__(self) -> None:
-        self.past, self.live, self.waits, self.answered = Past(), None, None, set()
+        self.past, self.live, self.answered = Past(), None, set()
+        self.shared, self.waits = {}, {}  # by run
 
-    def share(self, number: int, opened: Session) -> None:
+    def share(self, number: int, opened: Opened) -> None:
         if opened.ahead:
-            self.waits = number
+            self.waits[opened.run] = number
             return
         self.past.check(opened)
-        self.live, self.waits = number, None
+        self.live, self.shared[opened.run] = None, number
+        self.waits.pop(opened.run, None)
 
-    def begin(self, number: int, order: Session) -> bool:
+    def begin(self, number: int, order: Opened) -> bool:
         """Whether it takes part in sums in the middle of the work, which need no unmasking."""
-        if self.live != number or order.ahead:
+        if self.shared.get(order.run) != number or order.ahead:
             return False
         self.past.check(order)
         self.past = self.past.after_answer(order).after_reveal(order, order.members)
         return True
 
-    def answer(self, number: int, order: Session) -> bool:
+    def answer(self, number: int, order: Opened) -> bool:
         """Whether its answer has left."""
-        if number not in (self.live, self.waits):
+        if number not in (self.shared.get(order.run), self.waits.get(order.run)):
             return False
         self.past.check(order)
-        if number == self.waits:
-            self.live, self.waits = number, None
+        if self.waits.get(order.run) == number:
+            self.shared[order.run] = self.waits.pop(order.run)
+        self.live = number
         self.past = self.past.after_answer(order)
         self.answered.add(number)
         return True
 
-    def reveal(self, number: int, order: Session, survivors: Members) -> bool:
+    def reveal(self, number: int, order: Opened, survivors: Members) -> bool:
         """Whether it has helped to unmask the survivors' sum."""
         if self.live != number or number not in self.answered:
             return False
@@ -70,7 +83,8 @@ class Remembering:
 
 
 class LyingHub(RuleBasedStateMachine):
-    """Opens sessions of one work among any sites, names other survivors to each, and has what colluding sites know."""
+    """Opens sessions of one work among any sites, in two runs, names other survivors to each, and has what colluding
+    sites know."""
 
     shares_ahead = st.booleans()
     """Whether a session is shared ahead."""
@@ -137,7 +151,9 @@ class LyingHub(RuleBasedStateMachine):
     def open(self, data):
         """The number of a session in which enough have shared secrets, of whom the hub names some as those who are to
         mask with each other; None: there are too few."""
-        found = self.shared(*self.drawn_session(data), ahead=data.draw(self.shares_ahead))
+        found = self.shared(
+            *self.drawn_session(data), ahead=data.draw(self.shares_ahead), run=data.draw(st.integers(0, 1))
+        )
         if found is None:
             return None
         number, shared, threshold = found
@@ -145,14 +161,14 @@ class LyingHub(RuleBasedStateMachine):
         self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
         return number
 
-    def shared(self, numbers, threshold, asked=None, *, ahead=False):
+    def shared(self, numbers, threshold, asked=None, *, ahead=False, run=0):
         """A session's number, who has shared secrets in it, and its threshold; None: too few have.
 
         Args:
             asked: of the members; None: all.
             ahead: whether they share before they know of which work.
         """
-        opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k, ahead=ahead)
+        opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k, ahead=ahead, run=run)
         if threshold <= self.k or opened.smallest < MINIMUM + self.k:
             return None  # sites refuse such a threshold
         number = len(self.sessions)
@@ -161,12 +177,9 @@ class LyingHub(RuleBasedStateMachine):
         shared = {site for site in asked if allowed(self.sites[site].share, number, opened) or site in self.colluding}
         return None if len(shared) < threshold else (number, shared, threshold)
 
-    def order(self, number: int) -> Session:
+    def order(self, number: int) -> Opened:
         """Among whom a session's masks are."""
-        opened = self.sessions[number][0]
-        return session(
-            self.orders[number], opened.threshold, gap=opened.gap, colluding=self.k, ahead=opened.ahead
-        )  # fmt: skip
+        return replace(self.sessions[number][0], members=members(*self.orders[number]))
 
     def answer(self, number, sites):
         for site in sites:
@@ -203,8 +216,8 @@ class LyingHub(RuleBasedStateMachine):
                             yield one
 
     def has_three_of_seven_go_on(self, *, within: bool) -> None:
-        """Seven answer, any four of whom unmask. Three go on in a session that a fourth was to be in, and the others
-        unmask the sum of the three and one more.
+        """Three share in a session that a fourth was to be in. Then seven answer in another run, any four of whom
+        unmask. The three go on in theirs, and the others unmask the sum of the three and one more.
 
         Args:
             within: they go on with sums in the middle of the work; else with answers that are unmasked.
@@ -212,9 +225,9 @@ class LyingHub(RuleBasedStateMachine):
         seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
         self.shared(seven, 4)
         self.orders[0] = frozenset(seven)
-        self.answer(0, seven)
-        self.shared([*three, 4], 3, asked=three)
+        self.shared([*three, 4], 3, asked=three, run=1)
         self.orders[1] = frozenset(three)
+        self.answer(0, seven)
         if within:
             self.sum_within(1, three)
         else:
@@ -235,6 +248,37 @@ class LyingHub(RuleBasedStateMachine):
         self.answer(1, three)
         if 1 in self.answered:
             self.reveal(1, three, three)
+        self.reveal(0, three | {4}, rest)
+
+    def has_three_answer_where_four_shared_before(self) -> None:
+        """Seven, any four of whom unmask, and four in another run share secrets for the same work. Then all answer the
+        first, three the other, who are summed; the fourth and the others unmask the sum of the three and the fourth."""
+        seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
+        self.shared(seven, 4)
+        self.orders[0] = frozenset(seven)
+        self.shared([*three, 4], 3, run=1)
+        self.orders[1] = frozenset([*three, 4])
+        self.answer(0, seven)
+        self.answer(1, three)
+        if 1 in self.answered:
+            self.reveal(1, three, three)
+        self.reveal(0, three | {4}, rest)
+
+    def has_three_answer_for_show(self) -> None:
+        """Seven answer, any four of whom unmask. All share ahead for a session that takes all to unmask, which three
+        answer for show. These go on by themselves; the others unmask the sum of the three and one more."""
+        seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
+        self.shared(seven, 4)
+        self.orders[0] = frozenset(seven)
+        self.answer(0, seven)
+        self.shared(seven, 7, ahead=True)
+        self.orders[1] = frozenset(seven)
+        self.answer(1, three)
+        self.shared(sorted(three), 3)
+        self.orders[2] = frozenset(three)
+        self.answer(2, three)
+        if 2 in self.answered:
+            self.reveal(2, three, three)
         self.reveal(0, three | {4}, rest)
 
     @invariant()

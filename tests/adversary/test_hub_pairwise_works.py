@@ -25,7 +25,7 @@ from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.coordination import order_masks, shared_ahead
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.sums import decode_sum, sum_ring
-from hanse_privacy.works.pairwise import Past
+from hanse_privacy.works.pairwise import Past, Session
 
 RUN = "runof00000s0"
 
@@ -217,7 +217,7 @@ async def test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside
 async def test_control_where_who_shares_counts_as_who_answers_two_sums_tell_fewer_than_the_minimum(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Past, "check_near", lambda *_: None)
+    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
     async with attacked(sites=8) as hub:
         read, of_two, why = await answered_by_fewer_than_shared(hub)
         assert read is not None, why

@@ -158,9 +158,9 @@ def test_a_sum_is_not_unmasked_once_its_work_went_on_in_another_session_of_which
     whole = among(range(1, 13))
     works.claim(asked(), ANSWER, state(), among=whole)
     works.leave(asked(), ANSWER)
-    assert code(works.share, b"w" * 32, among(range(1, 4), 3)) is ErrorCode.CONFLICT
+    assert code(works.share, b"w" * 32, among(range(1, 5), 3)) is ErrorCode.CONFLICT
     works.share(b"v" * 32, among(range(1, 5), 3))
-    works.share(b"w" * 32, among(range(1, 5), 3))
+    works.share(b"w" * 32, among(range(1, 5), 4))
     assert code(works.reveal, "run", "s1", whole, whole.members) is ErrorCode.GONE
 
 

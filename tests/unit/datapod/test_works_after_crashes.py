@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hanse_datapod.home.place import require_place
 from hanse_datapod.home.works import FILE, MaskedWork, Works
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import HanseError
-from hanse_privacy.works.pairwise import Past
+from hanse_privacy.works.pairwise import Past, Session
 from lying_pairwise_hub import SITES, LyingHub, allowed
 
 WORKS, TAG, COPY = (b"w" * 32, b"v" * 32), b"t" * 16, "copy"
@@ -150,8 +151,21 @@ def test_who_shares_for_a_near_work_and_does_not_answer_leaves_no_sum_alive_besi
 
 
 def test_control_where_who_shares_counts_as_who_answers_the_sums_tell_the_fourths_part(hub, monkeypatch):
-    monkeypatch.setattr(Past, "check_near", lambda *_: None)
+    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
     hub.has_three_answer_where_four_shared()
     assert sorted(map(len, hub.sums())) == [3, 4]
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_a_session_that_few_answer_for_show_leaves_no_sum_alive_beside_the_next(hub):
+    hub.has_three_answer_for_show()
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_control_sites_that_hold_against_their_last_answer_alone_tell_the_fourths_part(hub, monkeypatch):
+    monkeypatch.setattr(Past, "after_answer", lambda past, session: replace(past, answered=(session,)))
+    hub.has_three_answer_for_show()
     with pytest.raises(AssertionError):
         hub.what_is_unmasked_speaks_of_no_few()

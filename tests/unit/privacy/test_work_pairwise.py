@@ -1,5 +1,6 @@
 """A hub that lies to sites whose masks cancel: whatever it unmasks of one work speaks of no fewer than the minimum."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.works.pairwise import Past, Session
 from lying_pairwise_hub import LyingHub, Remembering, session
 from spans import members
@@ -55,9 +57,33 @@ def test_after_a_sum_was_unmasked_it_is_made_once_more_by_fewer_than_it_by_the_g
 def test_an_answer_that_was_not_unmasked_is_left_only_with_enough_of_its_members_to_make_it_dead():
     past = Past().after_answer(ALL)
     past.check(session(range(1, 10), 7))
-    past.check(session(range(1, 5), 3))
+    past.check(session(range(1, 5), 4))
+    assert refused(past.check, session(range(1, 5), 3))  # the fourth may answer the first after it shared for this one
     assert refused(past.check, session(range(1, 4), 3))
-    assert refused(Past().after_answer(session(range(1, 13), 9, colluding=1)).check, session(range(1, 5), 3))
+    assert refused(Past().after_answer(session(range(1, 13), 9, colluding=1)).check, session(range(1, 5), 4))
+
+
+def test_who_is_refused_for_an_answer_that_was_not_unmasked_reads_how_many_are_sure_and_how_many_are_wanted():
+    with pytest.raises(HanseError, match=r"3 of the 12 .* sure to answer where 3 of 4 do, at least 4 are wanted"):
+        Past().after_answer(ALL).check(session(range(1, 5), 3))
+
+
+def test_each_answer_that_was_not_unmasked_is_asked_about_and_kept_once_until_one_is_unmasked():
+    all_must = session(range(1, 13), 12)
+    past = Past().after_answer(ALL).after_answer(all_must).after_answer(ALL)
+    assert past.answered == (ALL, all_must)
+    assert refused(past.check, session(range(1, 4), 3))
+    assert past.after_reveal(ALL, ALL.members).answered == ()
+
+
+@pytest.mark.parametrize(("members", "again"), [(12, 7), (18, 10), (30, 16)])
+def test_after_silent_members_a_step_is_redone_by_half_and_one_at_the_default_threshold(members, again):
+    def threshold(count):
+        return threshold_of(None, members=count, minimum=3)
+
+    past = Past().after_answer(session(range(members), threshold(members)))
+    past.check(session(range(again), threshold(again)))
+    assert refused(past.check, session(range(again - 1), threshold(again - 1)))
 
 
 LyingHub.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
@@ -87,23 +113,62 @@ def test_control_where_who_shared_ahead_counts_as_who_answers_the_sums_tell_the_
         hub.what_is_unmasked_speaks_of_no_few()
 
 
+@pytest.fixture
+def hub() -> LyingHub:
+    made = LyingHub()
+    made.begin(0)
+    return made
+
+
+def test_who_shared_before_and_answers_another_session_after_it_leaves_no_sum_alive_beside_it(hub: LyingHub) -> None:
+    hub.has_three_answer_where_four_shared_before()
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_control_where_who_shares_counts_as_who_answers_the_order_of_two_runs_tells_the_fourths_part(
+    hub: LyingHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    hub.has_three_answer_where_four_shared_before()
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_a_session_that_few_answer_for_show_leaves_no_sum_alive_beside_the_next(hub: LyingHub) -> None:
+    hub.has_three_answer_for_show()
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+def test_control_sites_that_hold_against_their_last_answer_alone_tell_the_fourths_part(
+    hub: LyingHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Past, "after_answer", lambda past, session: replace(past, answered=(session,)))
+    hub.has_three_answer_for_show()
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
+
+
 class Begins(Remembering):
     """A site that does not ask its memory before sums in the middle of a work."""
 
     def begin(self, number: int, order: Any) -> bool:
-        if self.live == number:
+        known = self.shared.get(order.run) == number
+        if known:
             self.past = self.past.after_answer(order).after_reveal(order, order.members)
-        return self.live == number
+        return known
 
 
 class Answers(Remembering):
     """A site that does not ask its memory before it answers."""
 
     def answer(self, number: int, order: Any) -> bool:
-        if self.live == number:
-            self.past = self.past.after_answer(order)
+        known = self.shared.get(order.run) == number
+        if known:
+            self.past, self.live = self.past.after_answer(order), number
             self.answered.add(number)
-        return self.live == number
+        return known
 
 
 class Reveals(Remembering):

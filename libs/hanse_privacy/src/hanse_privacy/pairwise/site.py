@@ -191,7 +191,7 @@ class PairwiseSite:
         if order.ahead is not None and bound is not None and not self._beside:
             ahead = self._share_ahead(order.ahead, request, run)
         payload = Agreement(signature=signature, request=bound, ahead=ahead).encode()
-        return MaskingNote(masks, payload, self._among(request, order.members, ahead=bool(state.ahead)))
+        return MaskingNote(masks, payload, self._among(request, order.members))
 
     def sums(
         self, run: str, payload: bytes, *, session: str, task: str, begin: Callable[[Session], None],
@@ -302,9 +302,9 @@ class PairwiseSite:
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
 
-    def _among(self, request: ShareRequest, members: Collection[str], *, ahead: bool = False) -> Session:
+    def _among(self, request: ShareRequest, members: Collection[str]) -> Session:
         gap = self._minimum + self._colluding
-        return Session(_keys(request, members), request.threshold, gap, self._colluding, ahead)
+        return Session(_keys(request, members), request.threshold, gap, self._colluding)
 
     def _check_threshold(self, request: ShareRequest) -> None:
         check_threshold(

@@ -2,7 +2,8 @@
 
 A site knows what it did itself: with whom it masked (`Answered`), and whose sum it helped to unmask (`Revealed`). Sets
 are kept to a chain (`chain`) because any two sums have an honest site that helped with both, and because a sum that was
-not unmasked is dead once enough of its members go on: a session ends those before it.
+not unmasked is dead once enough of its members go on: a session ends those before it. Each session that this site
+answered since is asked about, not the last alone: that one may have been for show, answered by few, and ends nothing.
 
 A hub may name other survivors to each site, and so unmask the sum of a set that no site was told. So a set that is to
 be smaller is counted against the smallest that could have been unmasked, and it is the members of a session that are
@@ -25,14 +26,12 @@ class Session:
     Attributes:
         gap: of how many members any difference of two sums must speak, those who may collude included.
         colluding: how many may.
-        ahead: whether they shared their secrets before they knew of which work.
     """
 
     members: Members
     threshold: int
     gap: int
     colluding: int = 0
-    ahead: bool = False
 
     @property
     def smallest(self) -> int:
@@ -41,9 +40,9 @@ class Session:
 
     @property
     def sure(self) -> int:
-        """So many members, at least, have ended what they masked of the work before: whoever shares secrets for a work
-        ends that, and in a session that was shared ahead whoever answers, who are as many as unmask its sum."""
-        return self.threshold if self.ahead else len(self.members)
+        """So many members, at least, have ended what they masked of the work before, where this session is unmasked:
+        those who answered in it. Who only shared secrets in it may have answered an earlier session after that."""
+        return self.threshold
 
     def unmasked_alone(self, among: int) -> bool:
         """Whether the sites that unmask two sums of `among` members must have an honest one in common."""
@@ -55,13 +54,13 @@ class Past:
     """What a site did for a work, and for those near to it.
 
     Attributes:
-        answered: the last session in which its answer left and was not unmasked since; None: there is none.
+        answered: the sessions in which its answers left since it last helped to unmask, each once.
         revealed: the last survivors whose sum it helped to unmask, or with whom it began sums that need no unmasking.
         within: the session of these.
         changed: whether these were fewer than those before.
     """
 
-    answered: Session | None = None
+    answered: tuple[Session, ...] = ()
     revealed: Members | None = None
     within: Session | None = None
     changed: bool = False
@@ -73,16 +72,16 @@ class Past:
             HanseError: CONFLICT.
         """
         self._check_revealed(session)
-        self._check_dead(session, session.sure)
+        self._check_dead(session)
 
     def check_near(self, session: Session) -> None:
-        """Whether the site may answer in this session, where this is the past of near works alone: what was masked of
-        these is ended by who answers, not by who shares. So many are sure to as unmask the session's sum.
+        """Whether the site may answer in this session, where this is the past of near works alone: what it has answered
+        of these counts, also where a sum of this work was unmasked since.
 
         Raises:
             HanseError: CONFLICT.
         """
-        self._check_dead(session, session.threshold)
+        self._check_dead(session)
 
     def check_survivors(self, session: Session, survivors: Members) -> None:
         """Whether the site may help to unmask the sum of these.
@@ -99,24 +98,25 @@ class Past:
 
     def after_answer(self, session: Session) -> Past:
         """The past, once an answer has left."""
-        return replace(self, answered=session)
+        return self if session in self.answered else replace(self, answered=(*self.answered, session))
 
     def after_reveal(self, session: Session, survivors: Members) -> Past:
         """The past, once the site helped to unmask."""
         changed = self.changed or (self.revealed is not None and self.revealed != survivors)
-        return Past(None, survivors, session, changed)
+        return Past((), survivors, session, changed)
 
-    def _check_dead(self, session: Session, sure: int) -> None:
-        before = self.answered
-        if before is None or before.members == session.members:
-            return
-        again = len(before.members & session.members) - (len(session.members) - sure)
-        wanted = len(before.members) - before.threshold + before.colluding + 1
-        if again < wanted:
-            raise _refused(
-                f"members: {max(again, 0)} of the {len(before.members)} with whom this work was masked, at least "
-                f"{wanted} are wanted, lest that sum be unmasked beside this one"
-            )
+    def _check_dead(self, session: Session) -> None:
+        for before in self.answered:
+            if before.members == session.members:
+                continue
+            again = max(len(before.members & session.members) - (len(session.members) - session.sure), 0)
+            wanted = len(before.members) - before.threshold + before.colluding + 1
+            if again < wanted:
+                raise _refused(
+                    f"members: {again} of the {len(before.members)} with whom this work was masked are sure to answer "
+                    f"where {session.sure} of {len(session.members)} do, at least {wanted} are wanted, lest that sum "
+                    "be unmasked beside this one"
+                )
 
     def _check_revealed(self, session: Session) -> None:
         last, before = self.revealed, self.within
