@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adversary.conftest import Attacked
-from adversary.lying_hub import MODEL, LyingHub, payloads, refusals
+from adversary.lying_hub import MODEL, LyingHub, Results, payloads, refusals
 from adversary.stage import Array
 from adversary.test_hub_pairwise_works import RUN, answered, opened
 from adversary.works import MOVED, TARGET
@@ -52,7 +52,9 @@ class Apart:
         self.hub, self.names, self.plan = hub, hub.stage.names, hub.plan(mode="pairwise", bits=64)
         self.three, self.two, self.rest = self.names[:3], self.names[3:5], self.names[3:]
 
-    async def read(self, whole: Any, results: Any, apart: Any, few: Any) -> Array | None:
+    async def read(
+        self, whole: tuple[Any, Any], results: Results, apart: tuple[Any, Any], few: Results
+    ) -> Array | None:
         three = await self.hub.unmasked(*apart, few, self.plan)
         chosen = {name: results[name] for name in (*self.three, *self.two)}
         five = await self.hub.unmasked(*whole, chosen, self.plan, names=self.rest)
