@@ -22,6 +22,7 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site.joining import proved
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
+from stored_study import stored_study
 
 JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}}
 
@@ -86,6 +87,7 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
     await _members(walk, api)
     await _runs(walk)
     await _models(walk, registry)
+    await _study(walk, await stored_study(api, operator, 60, 31))
 
     made = await walk("create_key", {"role": "owner", "project": "alpha", "name": "someone"})
     await walk("list_keys")
@@ -115,6 +117,11 @@ async def _members(walk: Walk, api: Any) -> None:
     await walk("revoke_participant", project="alpha", participant="north")
 
 
+async def _study(walk: Walk, run: str) -> None:
+    for name in ("get_study", "study_points", "study_quantiles", "study_hits"):
+        await walk(name, project="gwas", run=run)
+
+
 async def _people(walk: Walk, api: Any) -> None:
     api.hub.entrance.passwords = Passwords(CHEAPEST)
     await walk("sign_in_ways")
@@ -141,7 +148,7 @@ async def _runs(walk: Walk) -> None:
     run = (await walk("submit_run", {"job": JOB}, project="alpha"))["run"]
     await walk("list_runs", project="alpha")
     await walk("get_run", project="alpha", run=run)
-    for name in ("pause_run", "resume_run", "cancel_run", "run_metrics", "run_curves"):
+    for name in ("pause_run", "resume_run", "cancel_run", "run_metrics", "run_curves", "run_evaluation"):
         await walk(name, project="alpha", run=run)
     ref = ref_of_bytes(b"abc", key=f"models/alpha/{run}/outputs/results")
     walk.api.hub.store.put(ref.key, b"abc")

@@ -7,20 +7,14 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hanse_coordinator.watching.past import Past
 from hanse_fabric.messages import AuditEvent, RunEvent
 from hanse_fabric.subjects import AUDIT, EVENT
-from hanse_fabric.tensors.file import encode_tensors, layout_like
-from hanse_fabric.tensors.refs import ref_of_bytes
-from hanse_genomics.files import text
-from hanse_genomics.results.table import summary_arrays
 from hub_api import JOB
+from stored_study import STUDY, stored_study
 
-GENOTYPES = {"kind": "genotypes", "phenotypes": ["TRAIT"], "covariates": ["AGE"]}
-STUDY = {"workflow": "association_study", "study": {"test": "linear", "covariates": ["AGE"]}}
 SNPS, HIT = 50_000, 31_234
 
 
@@ -135,30 +129,7 @@ async def test_versions_come_newest_first_and_in_parts(api: Any, owner: str) -> 
 @pytest.fixture
 async def study(api: Any, operator: str) -> str:
     """The path of a study of fifty thousand SNPs on two chromosomes, one of which is a hit."""
-    await api.ok("POST", "/v1/projects", operator, {"name": "gwas", "schema": GENOTYPES})
-    run = str((await api.ok("POST", "/v1/projects/gwas/runs", operator, {"job": STUDY}))["run"])
-    draw = np.random.default_rng(7)
-    p = draw.random(SNPS)
-    p[HIT], p[5] = 1e-12, np.nan
-    results: dict[str, np.ndarray] = {
-        "chromosome": np.where(np.arange(SNPS) < SNPS // 2, 1, 23).astype(np.int8),
-        "position": np.arange(SNPS, dtype=np.int64) % (SNPS // 2) * 100 + 1,
-        "name": text.pack(f"rs{number}" for number in range(SNPS)),
-        "first": text.pack(["A"] * SNPS), "second": text.pack(["G"] * SNPS),
-        "minor": (np.arange(SNPS) % 2).astype(np.uint8), "reason": np.zeros(SNPS, np.uint8), "p": p,
-        "log10_p": np.log10(p), "beta": np.full(SNPS, 0.5), "se": np.full(SNPS, 0.1), "maf": np.full(SNPS, 0.25),
-    }  # fmt: skip
-    summary = {"study": STUDY["study"], "lambda": 1.01, "samples": {"tested": 900}, "notes": ["<b>none</b>"]}
-    outputs = {}
-    for name, arrays in (("results", results), ("summary", summary_arrays(summary))):
-        data = bytes(encode_tensors(layout_like(arrays), arrays))
-        ref = ref_of_bytes(data, key=f"models/gwas/{run}/outputs/{name}")
-        api.hub.store.put(ref.key, data)
-        outputs[name] = ref.model_dump(mode="json")
-    await api.hub.buckets.runs.change(
-        lambda old: old.model_copy(update={"outputs": outputs, "state": "completed"}), project="gwas", run=run
-    )
-    return f"/v1/projects/gwas/runs/{run}"
+    return f"/v1/projects/gwas/runs/{await stored_study(api, operator, SNPS, HIT)}"
 
 
 async def test_a_study_is_drawn_of_few_points_of_which_the_hits_are_some(api: Any, operator: str, study: str) -> None:
