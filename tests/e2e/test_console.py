@@ -281,6 +281,7 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.locator(".page-title .state", has_text="completed").wait_for(timeout=60_000)
     page.get_by_role("img", name=re.compile("by round")).wait_for()
     page.get_by_text("The numbers as a table").click()
+    page.locator(".chart .short tbody tr").nth(2).wait_for()
     assert page.locator(".chart .short tbody tr").count() == 3
     page.get_by_text("The numbers as a table").click()
     watched.look("run")
