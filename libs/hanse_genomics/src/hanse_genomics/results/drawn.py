@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,49 +14,28 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.files.snps import LABELS
+from hanse_schemas.http.studies import (
+    ChromosomeView,
+    HitList,
+    HitsQuery,
+    HitView,
+    PointsQuery,
+    StudyPoints,
+    StudyQuantiles,
+    StudyView,
+)
 
 GENOME_WIDE = 5e-8
 KEPT_ABOVE = 4.0
 """-log10 p from which every SNP is drawn, as long as there is room."""
 _NORMAL = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
+_DIGITS = 6
+"""That a plot's numbers are told with."""
 _TALL = 40
 _END = b"\n"
 
 Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A part of the genome: a chromosome by its label, from and to positions, both included; None: all of it."""
-
-    chromosome: str | None = None
-    begin: int | None = None
-    end: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A SNP's result.
-
-    Attributes:
-        a1, a2: its alleles, the minor one over all cohorts first.
-        frequency: of A1.
-        effect: odds ratio or beta, as `Drawn.effect` says, with its 95 % confidence interval; None: there is none.
-        p: 0 where it is smaller than a double can be; `minus_log10_p` tells it then.
-    """
-
-    snp: str
-    chromosome: str
-    position: int
-    a1: str
-    a2: str
-    frequency: float | None
-    effect: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    minus_log10_p: float
 
 
 class Drawn:
@@ -87,7 +65,7 @@ class Drawn:
 
     @property
     def effect(self) -> str:
-        """What `Hit.effect` is; empty where the test tells none."""
+        """What `HitView.effect` is; empty where the test tells none."""
         return {"linear": "beta", "trend": ""}.get(self.test, "odds ratio")
 
     @cached_property
@@ -96,20 +74,40 @@ class Drawn:
         there = np.flatnonzero(np.isfinite(self.y))
         return there[np.argsort(-self.y[there], kind="stable")]
 
-    def below(self, p: float) -> int:
+    def view(self, digest: str) -> StudyView:
+        """The study in a few numbers.
+
+        Args:
+            digest: of the output `results`, which this was read from.
+        """
+        tested = len(self.order)
+        level = 0.05 / max(tested, 1)
+        inflation = self.summary.get("lambda")
+        return StudyView(
+            digest=digest,
+            test=self.test,
+            snps=len(self),
+            tested=tested,
+            genome_wide=self._below(GENOME_WIDE),
+            bonferroni=self._below(level),
+            level=level,
+            inflation=float(inflation) if isinstance(inflation, int | float) else None,
+            effect=self.effect,
+            chromosomes=tuple(self._chromosomes()),
+            summary={name: told for name, told in self.summary.items() if name != "lambda"},
+        )
+
+    def _below(self, p: float) -> int:
         """How many tested SNPs have such a p or a smaller one."""
         return int((self.y >= -np.log10(p)).sum())
 
-    def places(self) -> list[tuple[str, int, int]]:
-        """Chromosomes in order, each with its smallest and its largest position."""
-        found = []
+    def _chromosomes(self) -> Iterator[ChromosomeView]:
         for code in np.unique(self.code).tolist():
             here = self.position[self.code == code]
-            found.append((LABELS[code], int(here.min()), int(here.max())))
-        return found
+            yield ChromosomeView(chromosome=LABELS[code], begin=int(here.min()), end=int(here.max()))
 
-    def points(self, most: int, region: Region) -> tuple[Rows, int]:
-        """Which tested SNPs of a region a picture shows, in genome order, and how many there are.
+    def points(self, query: PointsQuery) -> StudyPoints:
+        """Tested SNPs of a region that a picture shows, in genome order.
 
         First come those with the smallest p, down to `KEPT_ABOVE` and at most half of the room; of the others one for
         each cell of a grid over the picture.
@@ -117,46 +115,55 @@ class Drawn:
         Raises:
             HanseError: NOT_FOUND for a chromosome that the study does not have.
         """
-        there = self._within(region)
+        there = self._within(query)
+        rows = self._shown(there, query.points)
+        return StudyPoints(
+            there=len(there),
+            chromosome=tuple(LABELS[code] for code in self.code[rows].tolist()),
+            position=tuple(self.position[rows].tolist()),
+            minus_log10_p=tuple(_short(self.y[rows])),
+            snp=tuple(self.name(int(row)) for row in rows),
+        )
+
+    def _shown(self, there: Rows, most: int) -> Rows:
         if len(there) <= most:
-            return there, len(there)
+            return there
         y = self.y[there]
         high = np.flatnonzero(y >= KEPT_ABOVE)
         high = high[np.argsort(-y[high], kind="stable")][: most // 2]
         rest = np.setdiff1d(np.arange(len(there)), high, assume_unique=True)
         first = _one_of_each_cell(rest / len(there), np.minimum(y[rest], KEPT_ABOVE) / KEPT_ABOVE, most - len(high))
-        return there[np.sort(np.concatenate([high, rest[first]]))], len(there)
+        shown: Rows = there[np.sort(np.concatenate([high, rest[first]]))]
+        return shown
 
-    def quantiles(self, most: int) -> tuple[Floats, Floats]:
+    def quantiles(self, most: int) -> StudyQuantiles:
         """Expected and observed -log10 p, largest first: the first half one by one, then evenly along the axis."""
         observed = self.y[self.order]
         number = len(observed)
         expected = -np.log10((np.arange(1, number + 1) - 0.5) / max(number, 1))
-        if number <= most:
-            return expected, observed
-        least = expected[most // 2]
-        cells = np.floor(expected / least * (most - most // 2 - 2))
-        _, first = np.unique(-cells[most // 2 :], return_index=True)
-        keep = np.unique(np.concatenate([np.arange(most // 2), most // 2 + first, [number - 1]]))
-        return expected[keep], observed[keep]
+        if number > most:
+            least = expected[most // 2]
+            cells = np.floor(expected / least * (most - most // 2 - 2))
+            _, first = np.unique(-cells[most // 2 :], return_index=True)
+            keep = np.unique(np.concatenate([np.arange(most // 2), most // 2 + first, [number - 1]]))
+            expected, observed = expected[keep], observed[keep]
+        return StudyQuantiles(expected=tuple(_short(expected)), observed=tuple(_short(observed)))
 
-    def hits(self, *, contains: str, after: int, limit: int) -> tuple[list[tuple[int, Hit]], int]:
-        """SNPs by their rank (0 has the smallest p), from that behind `after` on, and how many there are in all.
-
-        Args:
-            contains: part of a name, in any case; or `chromosome:position`, or `chromosome:from-to`; empty: all.
-        """
+    def hits(self, query: HitsQuery) -> HitList:
+        """SNPs by their rank, 1 with the smallest p, from that behind `query.after` on."""
+        contains = query.contains.strip()
         wanted = self.order if not contains else self._found(contains)
-        part = wanted[after : after + limit]
-        return [(after + at, self.hit(int(row))) for at, row in enumerate(part)], len(wanted)
+        part = wanted[query.after : query.after + query.limit]
+        return HitList(
+            there=len(wanted), hits=tuple(self._hit(int(row), query.after + at + 1) for at, row in enumerate(part))
+        )
 
-    def hit(self, row: int) -> Hit:
-        """One SNP."""
+    def _hit(self, row: int, rank: int) -> HitView:
         first, second = self._word("first", row), self._word("second", row)
         turned = bool(self._arrays["minor"][row] == 1)
         effect, low, high = self._effect(row)
-        return Hit(
-            snp=self.name(row), chromosome=LABELS[self.code[row]], position=int(self.position[row]),
+        return HitView(
+            rank=rank, snp=self.name(row), chromosome=LABELS[self.code[row]], position=int(self.position[row]),
             a1=second if turned else first, a2=first if turned else second, frequency=self._number("maf", row),
             effect=effect, low=low, high=high, p=self._number("p", row), minus_log10_p=float(self.y[row]),
         )  # fmt: skip
@@ -189,7 +196,7 @@ class Drawn:
         value = float(self._arrays[name][row])
         return value if np.isfinite(value) else None
 
-    def _within(self, region: Region) -> Rows:
+    def _within(self, region: PointsQuery) -> Rows:
         chosen = np.isfinite(self.y)
         if region.chromosome is not None:
             chosen &= self.code == self._code(region.chromosome)
@@ -248,6 +255,10 @@ class Drawn:
     @cached_property
     def _breaks(self) -> dict[str, Rows]:
         return {}
+
+
+def _short(values: Floats) -> list[float]:
+    return [float(f"{value:.{_DIGITS}g}") for value in values.tolist()]
 
 
 def _one_of_each_cell(x: Floats, y: Floats, most: int) -> Rows:

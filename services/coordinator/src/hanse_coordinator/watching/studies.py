@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.file import decode_tensors
-from hanse_fabric.tensors.refs import ref_of_bytes
-from hanse_genomics.results.drawn import Drawn
-from hanse_genomics.results.table import summary_of
+
+if TYPE_CHECKING:
+    from hanse_genomics.results.drawn import Drawn
 
 _LARGEST = 256 << 20
 """Bytes of results that pages are drawn of: some three million SNPs."""
@@ -53,21 +53,25 @@ class Studies:
             return self._held[results.digest]
 
     def _read(self, results: ObjectRef, summary: ObjectRef) -> Drawn:
+        # Here and not above: they bring NumPy, which the coordinator of a hub without studies never loads.
+        from hanse_fabric.tensors.file import decode_tensors
+        from hanse_genomics.results.drawn import Drawn
+        from hanse_genomics.results.table import summary_of
+
         _, arrays = decode_tensors(self._fetched(results))
         _, packed = decode_tensors(self._fetched(summary))
         return Drawn(arrays, summary_of(packed))
 
     def _fetched(self, ref: ObjectRef) -> bytes:
+        from hanse_fabric.tensors.refs import verify_bytes
+
         if ref.size > _LARGEST:
             raise HanseError(
                 ErrorCode.TOO_LARGE, f"results: {ref.size} bytes, at most {_LARGEST} are drawn",
                 hint="hanse gwas report draws them where you are",
             )  # fmt: skip
         data = self._store.get(ref.key or "", limit=_LARGEST)
-        if ref_of_bytes(data, key=ref.key).digest != ref.digest:
-            raise HanseError(
-                ErrorCode.TAMPERED, f"object {ref.key}: it is not what was written", hint="tell the operator"
-            )
+        verify_bytes(ref, data)
         return data
 
 
