@@ -14,7 +14,10 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.numpy import load_file
-from sklearn.metrics import roc_auc_score
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import partial_dependence
+from sklearn.metrics import get_scorer, log_loss, roc_auc_score
 from torch import nn
 
 import hanse
@@ -28,7 +31,7 @@ from hanse_learning.site.examples import pose
 from hanse_learning.site.layers import KernelNorm1d, KernelNorm2d, KNConv1d, KNConv2d
 from hanse_learning.site.models import build
 from hanse_schemas.preparation import prepared_schema
-from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, Label, LearnableSchema, OpenSchema, TabularSchema
 from unit.hanse.signed_model import signed_model
 
 AGES = ("age", "pulse", "weight", "height")
@@ -204,10 +207,10 @@ def test_a_table_is_read_by_its_columns_names(tmp_path: Path) -> None:
     [
         (pd.DataFrame(np.zeros((2, 3)), columns=list(AGES[:3])), "no column height"),
         (pd.DataFrame({name: ["x", "y"] for name in AGES}), "column age"),
-        (pd.DataFrame({name: [1.0, np.nan] for name in AGES}), "column age, row 1"),
+        (pd.DataFrame({name: [1.0, np.nan] for name in AGES}), "column age, row 2"),
         (pd.DataFrame(np.zeros((2, 5)), columns=[*AGES, "age"]), "column age"),
         (np.zeros((2, 3)), r"\[2, 3\].*\[n, 4\]"),
-        (np.full((2, 4), np.inf), "column age, row 0"),
+        (np.full((2, 4), np.inf), "column age, row 1"),
         ([["a", "b", "c", "d"]], "an array of numbers"),
     ],
 )
@@ -227,6 +230,29 @@ def test_scikit_learn_takes_the_model_for_a_fitted_classifier(tmp_path: Path) ->
         fitted.fit(x, y)
     values = hanse.load(kept(tmp_path, {"name": "linear"}, VALUES)[0])
     assert values.to_sklearn().predict(x).shape == (40,)
+
+
+def test_scikit_learns_metrics_take_the_right_class_for_the_positive_one_whatever_the_schemas_order(
+    tmp_path: Path,
+) -> None:
+    """They take the last of the sorted names, and its column for the one whose examples it is of."""
+    named = TWO.model_copy(update={"labels": (Label(name="well"), Label(name="dead"))})
+    trained = hanse.load(kept(tmp_path, {"name": "logistic"}, named)[0])
+    frame = pd.DataFrame(examples(60, (4,), "float64"), columns=list(AGES))
+    shares = trained.predict_proba(frame)
+    died = shares[:, 1] + np.random.default_rng(3).normal(scale=0.05, size=60) > np.median(shares[:, 1])
+    told, fitted = np.where(died, "dead", "well"), trained.to_sklearn()
+    assert fitted.classes_.tolist() == ["dead", "well"]
+    assert fitted.predict(frame).tolist() == fitted.classes_[fitted.predict_proba(frame).argmax(1)].tolist()
+    right = roc_auc_score(died, shares[:, 1])
+    assert right > 0.7
+    assert get_scorer("roc_auc")(fitted, frame, told) == pytest.approx(right)
+    assert get_scorer("neg_log_loss")(fitted, frame, told) == pytest.approx(-log_loss(died, shares[:, 1]))
+    calibrated = CalibratedClassifierCV(FrozenEstimator(fitted), cv=2).fit(frame, told)
+    assert roc_auc_score(told, calibrated.predict_proba(frame)[:, 1]) == pytest.approx(right, abs=0.05)
+    assert fitted.n_features_in_ == len(fitted.feature_names_in_) == 4
+    assert partial_dependence(fitted, frame, ["age"], grid_resolution=3)["average"].shape == (1, 3)
+    assert not hasattr(hanse.load(kept(tmp_path, {"name": "cnn"}, IMAGES)[0]).to_sklearn(), "feature_names_in_")
 
 
 def test_a_record_that_does_not_say_what_its_model_is_for_is_told_so(tmp_path: Path) -> None:

@@ -110,6 +110,32 @@ def test_inputs_of_an_array_are_refused_where_columns_are_prepared(tmp_path: Pat
         hanse.load(path).inputs(np.zeros((2, 9)))
 
 
+@pytest.mark.parametrize("data", [np.zeros((2, 23)), np.zeros((2, 9)), ROWS.to_numpy(), [[1.0] * 23]])
+def test_an_array_is_not_taken_for_prepared_features_nor_for_raw_columns(tmp_path: Path, data: Any) -> None:
+    """Of numbers without a missing cell there are as many of both, and what came of it was wrong without a word."""
+    path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
+    with pytest.raises(HanseError, match="a table of the raw columns was expected") as raised:
+        hanse.load(path).predict(data)
+    assert "model.to_torch()" in raised.value.hint
+
+
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
+    with pytest.raises(HanseError, match="column age is there more than once"):
+        hanse.load(path).predict(pd.concat([ROWS, ROWS[["age"]]], axis=1))
+
+
+@pytest.mark.parametrize("place", ["folder", "file/m.onnx"])
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
+    with pytest.raises(HanseError, match=place) as raised:
+        hanse.load(path).to_onnx(tmp_path / place)
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+    assert not list(tmp_path.glob("**/*.unverified"))
+
+
 def test_a_cell_of_ones_own_table_that_does_not_fit_is_named_without_a_site(tmp_path: Path) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
     with pytest.raises(HanseError, match="column age, row 2: a finite number below 1e20 was expected") as raised:

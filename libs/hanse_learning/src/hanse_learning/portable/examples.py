@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 _SHOWN = 5
 
@@ -59,5 +59,8 @@ def _of_table(data: Any, columns: Sequence[str]) -> NDArray[np.float32]:
     return made
 
 
-def _not_finite(where: str, row: int) -> Exception:
-    return invalid(f"examples: {where}, row {row}", "empty, or no finite number", "a finite number")
+def _not_finite(where: str, place: int) -> Exception:
+    return HanseError(
+        ErrorCode.INVALID_INPUT, f"examples: {where}, row {place + 1}: it is empty, or no finite number",
+        hint="this model fills no cells, for it was trained without a preparation: give a finite number in every row",
+    )  # fmt: skip

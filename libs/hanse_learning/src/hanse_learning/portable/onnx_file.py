@@ -39,9 +39,18 @@ def write_onnx(model: TrainedModel, path: Path) -> Path:
     and version, and what raw columns become.
 
     Raises:
-        HanseError: UNAVAILABLE without the packages of `hanse[onnx]`; INVALID_INPUT where the task is not known;
-            INTERNAL where the two do not agree.
+        HanseError: UNAVAILABLE without the packages of `hanse[onnx]`; INVALID_INPUT where the task is not known,
+            and for a path that cannot be written; INTERNAL where the two do not agree.
     """
+    if path.is_dir():
+        raise invalid("path", str(path), "a file, such as model.onnx")
+    try:
+        return _written(model, path)
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: it cannot be written: {error.strerror}") from None
+
+
+def _written(model: TrainedModel, path: Path) -> Path:
     try:
         import onnx
         import onnxruntime

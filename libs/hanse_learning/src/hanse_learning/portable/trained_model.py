@@ -115,8 +115,8 @@ class TrainedModel:
         float64.
 
         Args:
-            data: a table with the columns (others are left alone), raw where there is a preparation; or an array
-                (n, *shape) of what the module sees.
+            data: a table with the columns (others are left alone), raw where there is a preparation; where there is
+                none also an array (n, *shape).
 
         Raises:
             HanseError: INVALID_INPUT naming the column or the example that does not fit.
@@ -178,8 +178,15 @@ class TrainedModel:
         Raises:
             HanseError: as `predict`; SCHEMA_MISMATCH for a raw cell that the preparation refuses.
         """
-        if self.preparation is None or not (hasattr(data, "columns") or isinstance(data, dict)):
+        if self.preparation is None:
             return examples_of(data, self.problem.shape, self.features)
+        if not (hasattr(data, "columns") or isinstance(data, dict)):
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"examples: {type(data).__name__} has no names of columns, a table of the raw columns was expected",
+                hint="a DataFrame, or a dict of columns by name: raw numbers in an array cannot be told from prepared "
+                "ones. What is prepared already goes to the module: model.to_torch()",
+            )
         try:
             cells = cells_of(self.preparation.columns, data, "examples")
             return apply(self.preparation, cells, where="examples").astype(np.float32)

@@ -56,6 +56,8 @@ def cells_of(
             continue
         if column.name not in table:
             raise unfit(f"{where}: column {column.name} is missing")
+        if np.ndim(table[column.name]) != 1:
+            raise unfit(f"{where}: column {column.name} is there more than once, or holds more than one cell a row")
         cells, bad = read(column.kind, table[column.name], getattr(column, "formats", ()))
         if len(bad) and bad.any():
             at = int(np.argmax(bad))
