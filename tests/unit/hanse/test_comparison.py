@@ -12,6 +12,8 @@ import hanse
 from hanse.cli import main
 from hanse.comparison import ABSENT, Comparison
 from hanse.history import History
+from hanse.sweeps import plan_trials
+from hanse.sweeps.outcome import Swept
 from hanse.views import RunView
 from hanse_fabric.errors import HanseError
 from unit.hanse.scripted_hub import JOB, ScriptedHub, project_view, run_view
@@ -133,3 +135,25 @@ def test_the_command_and_the_sdk_compare_runs_of_a_hub(
     assert command("compare", "triage", "run000000001")[0] == 2
     assert "fast" in command("list", "triage")[1]
     assert "fast" not in command("list", "triage", "--tag", "night")[1]
+
+
+@pytest.mark.parametrize(
+    ("keep", "mode", "compared", "value"),
+    [
+        ("best", None, "loss", 0.5),
+        ("best", None, "auroc", 0.8),
+        ("best", "max", "auroc", 0.9),
+        ("last", None, "auroc", 0.7),
+    ],
+)
+def test_a_sweep_compares_the_models_that_are_kept_and_not_the_best_round_of_another_metric(
+    keep: str, mode: str | None, compared: str, value: float
+) -> None:
+    stop = {"metric": "loss", "mode": mode} if mode else {"metric": "loss"}
+    job = {**JOB, "keep": keep, "stop": stop | {"patience": 5}}
+    rounds = finished(0.9, 0.5, 0.6)
+    for item, auroc in zip(rounds, (0.9, 0.8, 0.7), strict=True):
+        item["metrics"]["auroc"] = auroc
+    trials = plan_trials(job, {"train.optimizer.lr": [0.1, 0.2]})
+    swept = Swept(trials, [a_run(1, job, rounds), a_run(2, job, rounds)], compared)
+    assert swept.values == (value, value)

@@ -123,6 +123,9 @@ def test_a_run_goes_to_mlflow_once_and_a_broken_export_is_made_anew(finished: Ru
     finished.export("mlflow", into=uri, experiment="another")
     with pytest.raises(HanseError, match="MLflow refuses"):
         finished.export("mlflow", into="nowhere://x")
+    (tmp_path / "letter.db").write_text("no database")
+    with pytest.raises(HanseError, match=r"letter\.db: its database refuses: file is not a database"):
+        finished.export("mlflow", into=f"sqlite:///{tmp_path}/letter.db")
 
 
 def test_event_files_are_read_by_tensorboard(finished: Run, tmp_path: Path) -> None:

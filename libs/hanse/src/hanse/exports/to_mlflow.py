@@ -20,6 +20,7 @@ from mlflow.pyfunc import save_model
 from mlflow.tracking import MlflowClient
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 from mlflow.types.schema import AnyType
+from sqlalchemy.exc import SQLAlchemyError
 
 from hanse.exports.flavour import FILE
 from hanse.files import record_path
@@ -46,6 +47,9 @@ def keep(leaving: Leaving, wanted: Wanted) -> str:
         return _keep(client, leaving, wanted)
     except MlflowException as error:
         raise HanseError(ErrorCode.UNAVAILABLE, f"MLflow refuses: {error.message}") from None
+    except SQLAlchemyError as error:  # of a file that is no database, or is locked
+        why = getattr(error, "orig", None) or error
+        raise HanseError(ErrorCode.UNAVAILABLE, f"{wanted.into}: its database refuses: {why}") from None
 
 
 def _keep(client: MlflowClient, leaving: Leaving, wanted: Wanted) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hanse.comparison import ABSENT, Comparison
 from hanse.display import Table
@@ -82,15 +82,27 @@ class Swept:
         return self.comparison.plot(path)
 
     def _value(self, view: RunView, history: History) -> float | None:
-        values = [value for value in history.mean(self.metric) if value is not None] if self.metric else []
-        if not values or view.state != "completed":
+        if not self.metric or view.state != "completed":
             return None
+        values = history.mean(self.metric)
         if view.job.get("keep") == "best":
-            return max(values) if larger_is_better(self.metric) else min(values)
-        return values[-1]
+            place = _kept(view.job.get("stop") or {}, history)
+            return None if place is None else values[place]
+        return next((value for value in reversed(values) if value is not None), None)
 
     def _repr_html_(self) -> str:
         return self.table().html()
 
     def __repr__(self) -> str:
         return str(self.table())
+
+
+def _kept(stop: Mapping[str, Any], history: History) -> int | None:
+    """The place of the round whose model `keep: best` keeps: the first that is best by `stop.metric`, whatever the runs
+    are compared by; None where it was never measured."""
+    metric = str(stop.get("metric", "accuracy"))
+    rising = stop["mode"] == "max" if stop.get("mode") else larger_is_better(metric)
+    judged = [
+        (value if rising else -value, -place) for place, value in enumerate(history.mean(metric)) if value is not None
+    ]
+    return -max(judged)[1] if judged else None
