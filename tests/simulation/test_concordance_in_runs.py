@@ -13,7 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
 from hanse_datapod.rehearsal.training import rehearse
+from hanse_fabric.chain import read_chain
+from hanse_fabric.errors import HanseError
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_learning.pooled.layout import check_counts
+from hanse_privacy.ledger import NAME as LEDGER
 from hanse_schemas.job import check_job
 from hanse_schemas.prepare import completed_job
 from hanse_schemas.schema import TabularSchema
@@ -91,11 +95,64 @@ def test_a_coordinator_that_dies_tells_the_same(there: dict[str, Any], tmp_path:
     assert len(set(killed)) == 1
 
 
-def test_a_rehearsal_tells_it(wards: Wards) -> None:
+@in_virtual_time
+async def test_a_rehearsal_tells_of_a_site_what_its_deployed_run_tells(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path
+) -> None:
+    alone = {"minimum": 1, "deadline": 30.0, "patience": 30.0}
+    # Whole batches: a site's rows are shuffled by its name, which a rehearsal does not have.
+    train = {"epochs": 9, "batch_size": "all", "optimizer": {"name": "adam", "lr": 0.5}}
+    job = body(None, participants=alone, train=train)
     with threadpool_limits(1):
-        found = rehearse(check_job(body("compensator")), wards.files["east"], [wards.files["north"]], schema=VALUES)
-    (metrics,) = found.values()
-    assert set(NAMED) <= set(metrics)
+        async with hub_of(clock, tmp_path / "hub", WARDS[0], rules={"minimum_participants": 1}, **there) as made:
+            record = await completed(made, job)
+        (found,) = rehearse(check_job(job), wards.files[WARDS[0]], [], schema=VALUES).values()
+        masked = rehearse(check_job(body("compensator", train=train)), wards.files[WARDS[0]], [], schema=VALUES)
+    assert found["concordance"] == record.metrics["concordance"]
+    assert {name: found[name] for name in NAMED} == pytest.approx({name: record.metrics[name] for name in NAMED}, 1e-5)
+    assert masked == {str(wards.files[WARDS[0]]): found}  # whom no mask hides, for the site is alone
+
+
+PRIVATE = {"placement": "local", "mechanism": "dp_sgd", "clip": 1.0, "noise_multiplier": 1.0}
+GIVEN = {
+    "numbers": {"scale": "none", "missing": "constant", "indicator": False}, "categories": {"missing": "own"},
+    "columns": [{"name": "smoker", "missing": "constant", "indicator": False}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["compensator", None])
+@in_virtual_time
+async def test_under_dp_sgd_it_has_noise_and_each_site_is_charged_for_it_once(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    privacy = PRIVATE | {"metrics": {"epsilon": 8.0}}
+    asked = body(mode, weighting="uniform", prepare=GIVEN, evaluate={"metrics": ["concordance"]}, privacy=privacy)
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, rules={"privacy": {"epsilon": 100.0}}, **there) as made:
+            record = await completed(made, asked)
+    noise = made.events("round-finished")[-1].data["curves"]["noise"]
+    assert noise["scale"] == 1 / 8
+    assert noise["standard_error"]["concordance"] > 0
+    assert 0 < record.metrics["concordance"] < 1
+    for site in WARDS:
+        charges = [entry for entry in read_chain(made.folder / site, LEDGER) if entry["what"] == "charge"]
+        told = [(entry["note"], entry["event"]["amount"]) for entry in charges if entry["work"].endswith("/metrics")]
+        assert told == [("counts for concordance: epsilon 8", 8.0)]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "why"),
+    [
+        (PRIVATE, "would be told without noise, for privacy.metrics is not there"),
+        ({"placement": "local", "mechanism": "gaussian", "clip": 1.0, "noise_multiplier": 1.0,
+          "metrics": {"epsilon": 1.0}}, "counts that hide all of a site's examples nothing would be left"),
+    ],
+)  # fmt: skip
+def test_privacy_that_gives_it_no_noise_refuses_it_in_words(privacy: dict[str, Any], why: str) -> None:
+    job = body(None, weighting="uniform", prepare=GIVEN, evaluate={"metrics": ["concordance"]}, privacy=privacy)
+    with pytest.raises(HanseError, match=why) as refused:
+        check_counts(check_job(job))
+    assert refused.value.message.startswith("evaluate.metrics: concordance")
 
 
 @pytest.mark.parametrize("bins", [None, 32])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hanse
 from hanse.cli import main
 from hanse.figures import draw_curves
 from hanse_fabric.errors import HanseError
@@ -82,6 +83,31 @@ def test_json_has_all_points_and_show_has_the_confusion_matrix(command: Command)
     assert told == {"round": 1, "class_names": list(LABELS), **drawn()}
     assert "Confusion matrix, round 1" in command("show")[1]
     assert command("curves", "--round", 7)[0] != 0
+
+
+REGRESSION = {**JOB, "model": {"name": "linear"}, "evaluate": {"metrics": ["concordance", "mae"], "classes": 0}}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "job", "said"),
+    [
+        ("failed", "south: column age, line 2", REGRESSION,
+         "no evaluation of concordance, mae was finished: south: column age, line 2"),
+        ("running", "", REGRESSION, "wait for its first evaluation"),
+        ("completed", "", {**JOB, "evaluate": {"metrics": []}}, "auroc, f1, ece, or of a regression concordance"),
+    ],
+)  # fmt: skip
+def test_a_run_without_curves_says_why_there_are_none(
+    hub: ScriptedHub, state: str, reason: str, job: dict[str, Any], said: str
+) -> None:
+    hub.answer("GET", PROJECT, (200, project_view()))
+    hub.answer("GET", f"{PROJECT}/runs/{RUN}", (200, run_view(state, run=RUN, job=job, reason=reason)))
+    hub.answer("GET", f"{PROJECT}/runs/{RUN}/metrics", (200, {"rounds": []}))
+    with hanse.connect(hub.url, api_key="hanse_abc_secret") as client:
+        run = client.projects.get("triage").get_run(RUN)
+        with pytest.raises(HanseError, match=rf"curves of run {RUN}: there are none \({state}\)") as raised:
+            run.curves()
+    assert said in raised.value.hint
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

@@ -21,11 +21,14 @@ from hanse_learning.pooled.count import counts_of
 from hanse_learning.pooled.derive import Pooled, pooled, summed
 from hanse_learning.pooled.layout import MOST_WORDS, Counts, counts_in, finest, told_of
 from hanse_learning.pooled.pairs import inversions
+from hanse_schemas.job import check_job
 from hanse_schemas.metrics import COARSE, FINEST_CELLS
+from hanse_schemas.prepare import completed_job
 from hanse_schemas.protocols import PROTOCOLS, asked_by_counts
 from hanse_schemas.schema import ArraySchema, Column, TabularSchema
 from hanse_schemas.subgroups import Subgroups
 from hanse_schemas.target_bounds import check_bounds, completed_bounds
+from hanse_workflows.metrics import EarlyStopping
 
 Floats = NDArray[np.float64]
 _NAMES = ("concordance", "concordance_correlation")
@@ -185,6 +188,28 @@ def test_bounds_are_the_schemas_and_neither_a_job_nor_a_hub_moves_one() -> None:
         assert "target_bounds: [0, 100]" in (refused.value.hint or "")
     with pytest.raises(HanseError, match=r"evaluate\.bounds: they are not the target_bounds"):
         check_bounds((0.0, 7.5, 365.0), _SCHEMA)
+
+
+@pytest.mark.parametrize("evaluate", [{"metrics": ["mae"]}, {}, {"metrics": []}])
+def test_bounds_by_which_nothing_would_be_counted_are_refused_and_not_dropped(evaluate: dict[str, Any]) -> None:
+    job = {"rounds": 1, "model": {"name": "linear"}, "evaluate": {**evaluate, "bounds": [0, 7, 365]}}
+    for schema in (_SCHEMA, _SCHEMA.model_copy(update={"task": "classification", "classes": 2, "target_bounds": ()})):
+        with pytest.raises(HanseError, match=r"evaluate\.bounds: .*: no metric of this job") as refused:
+            completed_job(check_job(job), schema)
+        assert "name it in evaluate.metrics, or leave evaluate.bounds out" in refused.value.hint
+    named = {**job, "evaluate": {"metrics": ["concordance"], "bounds": [0, 7, 365]}}
+    made = completed_job(check_job(named), _SCHEMA)
+    assert completed_job(made, _SCHEMA) == made  # as it is submitted
+
+
+def test_a_job_that_stops_by_concordance_has_it_and_more_of_it_is_better() -> None:
+    job = {"rounds": 9, "model": {"name": "linear"}, "stop": {"metric": "concordance", "patience": 2}, "keep": "best"}
+    made = completed_job(check_job(job), _SCHEMA)
+    assert (made.evaluate.metrics, made.evaluate.bounds) == (("concordance",), (0.0, 7.0, 365.0))
+    stopping = EarlyStopping(made.stop)
+    verdicts = [stopping.observe({"concordance": value}) for value in (0.6, 0.7, 0.65, 0.5)]
+    assert [verdict.best for verdict in verdicts] == [True, True, False, False]
+    assert [bool(verdict.stop) for verdict in verdicts] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("wrong", [[1], [2, 1], [1, 1], [0, float("inf")], list(range(40))])

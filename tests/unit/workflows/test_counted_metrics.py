@@ -88,7 +88,7 @@ def test_means_that_every_run_has_need_no_counts() -> None:
                 "evaluate": {"metrics": ["concordance", "mae"]}, "prepare": "none",
                 "privacy": {"mechanism": "dp_sgd", "placement": "local", "epsilon": 3, "metrics": {}},
             },
-            "evaluate.metrics: 'mae'.*no sums of regression with a section privacy: errors have no bound",
+            "evaluate.metrics: mae.*cannot be had with a section privacy: errors of a regression have no bound",
         ),
         (_CLASSES, {"evaluate": {"metrics": "auroc"}}, r"evaluate.metrics: a list is needed, .*\(given 'auroc'\)"),
         (_NUMBERS, {"evaluate": {"metrics": ["auroc"]}}, "evaluate.metrics: 'auroc'.*a metric of regression: .*mae"),
@@ -100,7 +100,7 @@ def test_means_that_every_run_has_need_no_counts() -> None:
         (OpenSchema(), {"evaluate": {"metrics": ["f1"]}}, "evaluate.classes: None.*the number of classes"),
         (
             _CLASSES, {"evaluate": {"metrics": ["f1"]}, "code": {"name": "own", "digest": "0" * 64}},
-            "evaluate.metrics: 'f1'.*site code",
+            "evaluate.metrics: f1 cannot be had with site code",
         ),
         (
             _CLASSES,
@@ -108,7 +108,7 @@ def test_means_that_every_run_has_need_no_counts() -> None:
                 "evaluate": {"metrics": ["f1"]}, "prepare": "none",
                 "privacy": {"mechanism": "dp_sgd", "placement": "local", "noise_multiplier": 1.0},
             },
-            "evaluate.metrics: 'f1'.*a section privacy.metrics, for these counts have no noise",
+            "evaluate.metrics: f1 would be told without noise, for privacy.metrics is not there",
         ),
     ],
 )  # fmt: skip
@@ -326,18 +326,18 @@ def test_a_private_job_that_may_spend_and_says_nothing_is_given_metrics_of_one_c
 @pytest.mark.parametrize(
     ("metrics", "changes", "words"),
     [
-        (None, {"evaluate": {"metrics": ["f1"]}}, "evaluate.metrics: 'f1'.*privacy.metrics.*epsilon: 1.0"),
+        (None, {"evaluate": {"metrics": ["f1"]}}, "evaluate.metrics: f1 would be .*privacy.metrics.*epsilon: 1.0"),
         ({}, {"evaluate": {"metrics": []}}, "privacy.metrics.bounds: 'none'.*or evaluate.metrics of counts"),
         ({}, {"evaluate": {"metrics": ["auroc"], "bins": 64}}, "evaluate.bins: 64.*2, 4, 8, 16 or 32"),
         ({}, {"evaluate": {"metrics": ["auroc"], "bins": 12}}, "evaluate.bins: 12.*2, 4, 8, 16 or 32"),
         (
             {}, {"evaluate": {"metrics": ["auroc"]}, "privacy": {"mechanism": "gaussian"}},
-            "evaluate.metrics: 'auroc'.*none of these with gaussian, local: .*nothing would be left",
+            "evaluate.metrics: auroc.*cannot be had with gaussian, local: .*nothing would be left",
         ),
-        ({}, {"schema": _NUMBERS, "evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*errors have no bound"),
+        ({}, {"schema": _NUMBERS, "evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: mae.*have no bound"),
         (
             {}, {"schema": _CLASSES.model_copy(update={"classes": 3}), "evaluate": {"metrics": ["brier"]}},
-            "evaluate.metrics: 'brier'.*no brier and ece of more than two classes",
+            "evaluate.metrics: brier of more than two classes cannot be had",
         ),
         (
             {"bounds": {"loss": 4.0}}, {"evaluate": {"metrics": ["f1"]}, "stop": {"metric": "accuracy", "patience": 1}},

@@ -19,7 +19,7 @@ from hanse.jobs import read_job
 from hanse.listed import Checked, Participants
 from hanse.people import AsyncPeople
 from hanse.transport import Transport
-from hanse.views import Event, RunView, unmarked, unpublished
+from hanse.views import Event, RunView, no_curves, unmarked, unpublished
 from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import Invite, IssuedInvitation
 from hanse_schemas.http.models import ModelView, Rollback
@@ -339,7 +339,11 @@ class AsyncRun:
 
     async def curves(self, round: int | None = None) -> dict[str, Any]:  # noqa: A002
         """What an evaluation has beside its metrics; see `History.curves`."""
-        return (await self.history()).curves(round)
+        history = await self.history()
+        if not history.evaluated:
+            await self.refresh()  # a run of a list comes without its job
+            raise no_curves(self.view)
+        return history.curves(round)
 
     async def model(self) -> AsyncModel:
         """The run's newest model version."""

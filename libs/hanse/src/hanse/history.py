@@ -12,6 +12,10 @@ from hanse_schemas.targets import Reached, reached
 
 Values = list[float | None]
 """Of one metric by finished round; None where it was not measured."""
+ASKED_FOR = (
+    "evaluate.metrics of the job asks for them: auroc, f1, ece, or of a regression concordance; docs/model-metrics.md"
+)
+"""What is said where an evaluation has metrics and nothing beside them."""
 _FIRST = ("accuracy", "r2", "loss", "mse", "train_accuracy", "train_r2", "train_loss", "train_mse")
 _BARS = "▁▂▃▄▅▆▇█"
 _WAYS = ("down", "up")
@@ -130,7 +134,7 @@ class History:
             which = f"there are those of round {', '.join(map(str, there))}" if there else "there are none"
             raise HanseError(
                 ErrorCode.NOT_FOUND, f"curves of {'a round' if round is None else f'round {round}'}: {which}",
-                hint="evaluate.metrics of the job asks for them: auroc, f1, ece; docs/model-metrics.md",
+                hint=ASKED_FOR,
             )  # fmt: skip
         found: dict[str, Any] = {"round": number, **there[number]}
         return found

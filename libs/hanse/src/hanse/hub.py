@@ -161,7 +161,7 @@ class Run(_Waiting[AsyncRun]):
 
     def curves(self, round: int | None = None) -> dict[str, Any]:  # noqa: A002
         """What an evaluation has beside its metrics; see `History.curves`."""
-        return self.history.curves(round)
+        return _loop().do(self._asked.curves(round))
 
     @property
     def model(self) -> Model:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hanse.history import ASKED_FOR
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http import events as body
 from hanse_schemas.http.runs import RunSummary
+from hanse_schemas.metrics import COUNTED
 
 _FIRST = ("auroc", "r2", "loss", "accuracy", "mse")
 """What lists show of a model's metrics, the first of those that there are."""
@@ -38,6 +40,21 @@ def unmarked(run: RunView) -> HanseError:
         f"run {run.run} has no best model ({run.state})",
         hint="wait for its first evaluation" if kept and not run.ended else "keep: best in a job marks it",
     )
+
+
+def no_curves(run: RunView) -> HanseError:
+    """The error for a run without an evaluation that has more than metrics."""
+    asked = run.job.get("evaluate") or {}
+    named = [name for name in asked.get("metrics") or () if name in COUNTED]
+    if not named:
+        hint = ASKED_FOR
+    elif not run.ended:
+        hint = "wait for its first evaluation"
+    else:
+        hint = f"no evaluation of {', '.join(named)} was finished" + (f": {run.reason}" if run.reason else "")
+    return HanseError(
+        ErrorCode.NOT_FOUND, f"curves of run {run.run}: there are none ({run.state})", hint=hint,
+    )  # fmt: skip
 
 
 class Event(body.Event):

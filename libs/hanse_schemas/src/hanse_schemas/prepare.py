@@ -20,7 +20,7 @@ from hanse_schemas import metrics
 from hanse_schemas.preparation import Finite, Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
 from hanse_schemas.subgroups import completed_subgroups
-from hanse_schemas.target_bounds import completed_bounds
+from hanse_schemas.target_bounds import check_needed, completed_bounds
 
 if TYPE_CHECKING:
     from hanse_schemas.job import Job
@@ -275,6 +275,7 @@ def with_counts(job: Job, schema: DataSchema | None) -> Job:
         task: metrics.Task = "classification" if classes else "regression"
         names = metrics.by_default(task, classes, noisy=job.privacy is not None)
         optional = True
+    check_needed(asked.bounds, names)
     if not metrics.families(names):
         return job
     groups = None if asked.subgroups is None else completed_subgroups(asked.subgroups, schema)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.schema import DataSchema, target_bounds_of
 
@@ -30,6 +32,19 @@ def completed_bounds(given: tuple[float, ...], schema: DataSchema | None) -> tup
             "evaluate.bounds", list(given), f"the target_bounds of the project's schema: {list(declared)}", hint=_HINT
         )  # fmt: skip
     return declared
+
+
+def check_needed(given: tuple[float, ...], metrics: Iterable[str]) -> None:
+    """Refuse bounds by which nothing of a job would be counted.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    if given and "concordance" not in metrics:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"evaluate.bounds: {list(given)}: no metric of this job is counted by bounds",
+            hint="concordance alone is: name it in evaluate.metrics, or leave evaluate.bounds out",
+        )  # fmt: skip
 
 
 def check_bounds(given: tuple[float, ...], schema: DataSchema) -> None:

@@ -181,24 +181,29 @@ def check_noise(counts: Counts, privacy: Privacy) -> None:
     """
     field, named = "evaluate.metrics", ", ".join(name for name in counts.names if name in COUNTED)
     if privacy.metrics is None:
-        raise invalid(
-            field, named, "a section privacy.metrics, for these counts have no noise without",
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{field}: {named} would be told without noise, for privacy.metrics is not there",
             hint="privacy.metrics: {epsilon: 1.0} lets each evaluation spend so much, on top of the updates' epsilon",
         )  # fmt: skip
     if privacy.mechanism != "dp_sgd" or privacy.placement != "local":
-        raise invalid(
-            field, named, f"none of these with {privacy.mechanism}, {privacy.placement}: of counts that hide all of a "
-            "site's examples nothing would be left; with dp_sgd one example is hidden, or one unit",
-        )  # fmt: skip
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"{field}: {named} cannot be had with {privacy.mechanism}, {privacy.placement}: of counts that hide all of "
+            "a site's examples nothing would be left",
+            hint="with mechanism: dp_sgd one example is hidden, or all of one unit, and these can be had",
+        )
     sums = [name for name in counts.names if name in COUNTED and COUNTED[name].family in ("moments", "agreement")]
     if sums:
-        raise invalid(
-            field, ", ".join(sums), "no sums of regression with a section privacy: errors have no bound",
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"{field}: {', '.join(sums)} cannot be had with a section privacy: errors of a regression have no bound",
             hint="privacy.metrics: {bounds: {mse: 4.0}} cuts them, and gives their mean noise; concordance is counted",
-        )  # fmt: skip
+        )
     fine = [name for name in counts.names if name in COUNTED and COUNTED[name].family == "probabilities"]
     if fine and counts.classes > 2:
-        raise invalid(field, fine[0], "no brier and ece of more than two classes with a section privacy")
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{field}: {fine[0]} of more than two classes cannot be had with a section privacy"
+        )
     if counts.bins & (counts.bins - 1) or counts.bins > COARSE:
         raise invalid("evaluate.bins", counts.bins, f"2, 4, 8, 16 or {COARSE} with a section privacy")
     if counts.scale != scale_of(counts, privacy.metrics) or counts.rows != privacy.metrics.rows:
@@ -249,7 +254,10 @@ def check_counts(job: Job) -> None:
     field, named = "evaluate.metrics", ", ".join(name for name in counts.names if name in COUNTED)
     check_metrics(counts.names, counts.task)
     if job.code is not None:
-        raise invalid(field, named, "none of these with site code, whose test() reports what it likes")
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"{field}: {named} cannot be had with site code: its test() reports what it likes",
+        )
     if job.privacy is not None:
         check_noise(counts, job.privacy)
     if counts.classes > MOST_CLASSES:
