@@ -55,6 +55,33 @@ async def test_a_step_closes_as_soon_as_all_have_answered(clock: VirtualClock) -
 
 
 @in_virtual_time
+async def test_beyond_the_quorum_a_site_that_rests_is_not_waited_for(clock: VirtualClock) -> None:
+    resting = {"c"}
+    terms = Terms(TaskKind.EVALUATE, PROJECT, RUN, 1000)
+    collector = Collector(dict.fromkeys("abc", TASK_ID), needed=2, terms=terms, rests=resting.__contains__)
+    closed = await closing(collector, clock, grace=None)
+    collector.take(result_of("a"))
+    await clock.sleep(50.0)
+    assert not closed.done(), "b is at work, and the quorum is not there"
+    collector.take(result_of("b"))
+    await settled()
+    assert closed.done()
+    assert collector.missing() == ["c"]
+    # Another pauses while the step is open; one without whom there is no quorum is waited for, as it may go on.
+    for needed, closes in ((1, True), (2, False)):
+        resting.clear()
+        collector = Collector(dict.fromkeys("ab", TASK_ID), needed=needed, terms=terms, rests=resting.__contains__)
+        closed = await closing(collector, clock, grace=None)
+        collector.take(result_of("a"))
+        await clock.sleep(30.0)
+        assert not closed.done()
+        resting.add("b")
+        await clock.sleep(3.0)
+        assert closed.done() is closes
+        closed.cancel()
+
+
+@in_virtual_time
 async def test_a_step_with_its_quorum_closes_after_the_grace(clock: VirtualClock) -> None:
     collector = collector_of("a", "b", needed=1)
     closed = await closing(collector, clock, grace=10.0)

@@ -18,6 +18,13 @@ from hanse_fabric.telemetry import catalogue
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+async def paused(bus: MemoryBus, name: str, *, working_on: str | None) -> None:
+    sign = Presence(
+        project="states", participant=name, version="0.1.0", sent_at=NOW, working_on=working_on, paused=True
+    )  # fmt: skip
+    await bus.publish(PRESENCE.of(project="states", participant=name), sign.encode())
+
+
 async def test_participants_are_shown_by_state_and_the_silent_by_name() -> None:
     clock, bus = HandClock(NOW), MemoryBus()
     bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
@@ -48,6 +55,15 @@ async def test_participants_are_shown_by_state_and_the_silent_by_name() -> None:
         silent = {labels["participant"]: value for _, labels, value in catalogue.SILENT_SECONDS.samples()}
         assert silent == {"east": 600}
         assert roster.absent("states") == ["east", "west"]
+        # One that is paused begins nothing, and finishes what it has in hand.
+        await paused(bus, "north", working_on="a" * 12)
+        while roster.present("states") != ("south",):  # noqa: ASYNC110 - of what the bus brings
+            await asyncio.sleep(0)
+        assert [roster.rests("states", "north", run=run * 12) for run in "ab"] == [False, True]
+        assert not roster.rests("states", "south", run="b" * 12)
+        await paused(bus, "north", working_on=None)
+        while not roster.rests("states", "north", run="a" * 12):  # noqa: ASYNC110 - of what the bus brings
+            await asyncio.sleep(0)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -21,7 +21,8 @@ from hanse_datapod.policy.site_policy import Policy, SiteCodePolicy
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome
+from hanse_fabric.messages import Outcome, Presence
+from hanse_fabric.subjects import PRESENCE
 from unit.datapod.site_actors import Site, task
 
 OPEN = Policy(site_code=SiteCodePolicy(approvals=True))
@@ -83,6 +84,27 @@ async def test_the_work_in_hand_is_finished_by_a_pause_and_given_up_by_a_stop(si
     resume(site.home)
     ((result, _),) = await site.results(1)
     assert (result.task, len(site.worker.requests)) == (first.id, 2)
+
+
+async def test_the_hub_hears_at_once_that_a_site_pauses_has_done_its_last_and_goes_on(site: Site) -> None:
+    site.worker.hold = asyncio.Event()
+    subject = PRESENCE.of(project="triage", participant="north")
+    async with asyncio.timeout(30), site.hub.follow(PRESENCE.stream, subject) as records:
+
+        async def told() -> tuple[bool | None, str | None]:
+            sign = Presence.decode((await anext(records)).data)
+            return sign.paused, sign.working_on
+
+        await site.start()
+        assert await told() == (None, None)
+        await site.give(first := task("r1-train"))
+        await site.worker.began.wait()
+        pause(site.home, "")
+        assert await told() == (True, first.run)
+        site.worker.hold.set()
+        assert await told() == (True, None)
+        resume(site.home)
+        assert await told() == (None, None)
 
 
 async def test_what_is_done_just_after_a_stop_is_held_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,25 +34,29 @@ from hanse_workflows.preflight import STEP, asked_of, question, said
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
-_AWAY, _NOT_ASKED = "it is not there", "it was not asked, as there are very many"
+_AWAY, _PAUSED, _NOT_ASKED = (
+    "it is not there", "its administrator has paused it", "it was not asked, as there are very many"
+)  # fmt: skip
 
 
 async def ask_sites(hub: Hub, project: ProjectRecord, job: Job) -> tuple[SiteAnswer, ...]:
-    """What each enrolled site says of the job, by name. Sites that are away are not asked.
+    """What each enrolled site says of the job, by name. Sites that are away, or paused, are not asked.
 
     Raises:
         HanseError: UNAVAILABLE where a compensator that the job needs has not announced itself.
     """
     entries = await hub.buckets.participants.list(project=project.name)
     members = {entry.value.participant: entry.value for entry in entries if not entry.value.revoked}
-    online = sorted(name for name in members if hub.presence.online(hub.presence.of(project.name, name)))
-    there = asked_of(job, tuple(online))
+    seen = {name: hub.presence.of(project.name, name) for name in members}
+    online = sorted(name for name, last in seen.items() if hub.presence.online(last))
+    resting = {name for name in online if (last := seen[name]) is not None and last.presence.paused}
+    there = asked_of(job, tuple(name for name in online if name not in resting))
     answers: dict[str, SiteAnswer] = {}
     if there:
         ask = question(job, there, await _masking(hub, job, len(there)))
         found = await _Asking(hub, project.name, job, ask, {name: members[name] for name in there}).answers()
         answers = {name: _view(name, each) for name, each in found.items()}
-    away = {name: _NOT_ASKED if name in online else _AWAY for name in members}
+    away = dict.fromkeys(members, _AWAY) | dict.fromkeys(online, _NOT_ASKED) | dict.fromkeys(resting, _PAUSED)
     return tuple(answers.get(name) or SiteAnswer(participant=name, reason=away[name]) for name in sorted(members))
 
 

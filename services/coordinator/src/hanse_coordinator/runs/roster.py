@@ -53,7 +53,7 @@ class Roster:
         return {name: key for name, key in keys if key is not None}
 
     def present(self, project: str) -> tuple[str, ...]:
-        """Names, sorted, of those enrolled, not revoked, and seen of late."""
+        """Names, sorted, of those enrolled, not revoked, seen of late, and not paused by their administrators."""
         now = self._clock.now()
         return tuple(
             name
@@ -61,10 +61,17 @@ class Roster:
             if not self._members[project, name].revoked
             and (seen := self._presence.of(project, name)) is not None
             and seen.is_current(now)
+            and not seen.presence.paused
         )
 
+    def rests(self, project: str, participant: str, *, run: str) -> bool:
+        """Whether the participant has said that its administrator lets no task begin, and has none of the run in
+        hand."""
+        seen = self._presence.of(project, participant)
+        return seen is not None and bool(seen.presence.paused) and seen.presence.working_on != run
+
     def absent(self, project: str) -> list[str]:
-        """Names of those enrolled and not revoked who were not seen of late."""
+        """Names of those enrolled and not revoked who were not seen of late, or are paused."""
         there = set(self.present(project))
         names = sorted(self._names.get(project, ()))
         return [name for name in names if name not in there and not self._members[project, name].revoked]

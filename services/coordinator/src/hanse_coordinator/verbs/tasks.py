@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from hanse_coordinator.doors import mark_of
@@ -110,7 +111,8 @@ class TaskSteps:
         before = ask.before.answers if ask.before is not None else ()
         largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
         terms = Terms.of(ask, self._project, self._run, largest)
-        collector = Collector(tasks, needed=ask.needed - len(before), terms=terms)
+        rests = partial(self._roster.rests, self._project, run=self._run)
+        collector = Collector(tasks, needed=ask.needed - len(before), terms=terms, rests=rests)
         phase = self._vitals.phase(ask.kind.value, step, collector.missing)
         known_open = self._open_steps.collecting(self._project, self._run, step)
         with phase, self._inbox.collecting(step, collector, ask.round), known_open as marks:

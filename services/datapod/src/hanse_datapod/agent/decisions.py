@@ -40,10 +40,14 @@ class Decisions:
 
     Args:
         give_up: stops the work in hand, to be done again later.
+        tell: is called when a pause has begun or ended.
     """
 
-    def __init__(self, home: Path, outbox: Outbox, clock: Clock, give_up: Callable[[], None]) -> None:
-        self._home, self._outbox, self._clock, self._give_up = home, outbox, clock, give_up
+    def __init__(
+        self, home: Path, outbox: Outbox, clock: Clock, give_up: Callable[[], None],
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._home, self._outbox, self._clock, self._give_up, self._tell = home, outbox, clock, give_up, tell
         self._paused = False
         self._approved: dict[str, str] = {}
 
@@ -60,9 +64,12 @@ class Decisions:
     async def follow(self) -> None:
         """Follow the files until cancelled."""
         await asyncio.to_thread(self._read_log)
-        stopped = False
+        stopped, told = False, self.paused
         while True:
             pause = paused(self._home)
+            if told != (pause is not None):
+                told = not told
+                self._tell()
             at_once = pause is not None and pause.at_once
             if at_once and not stopped:
                 self._give_up()

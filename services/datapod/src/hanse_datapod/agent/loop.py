@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.subjects import PRESENCE
+from hanse_fabric.waiting import first_of
 from hanse_schemas.schema import DataSchema
 from hanse_site import OpenTask, SiteLink
 
@@ -67,7 +67,8 @@ class Agent:
             link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox, data=self._data,
             now=now,
         )  # fmt: skip
-        self._decisions = Decisions(home, outbox, self._clock, self._give_up)
+        self._news = asyncio.Event()
+        self._decisions = Decisions(home, outbox, self._clock, self._give_up, self._news.set)
         self._queue = TaskQueue(self._clock)
         self._studies = StudyLanes(link, worker, folders, self._do_when_let, lanes=studies_at_once)
         self._questions: asyncio.Queue[OpenTask] = asyncio.Queue(MOST_QUESTIONS)
@@ -94,6 +95,7 @@ class Agent:
     async def _presence(self) -> None:
         subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
         while True:
+            self._news.clear()
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
@@ -112,16 +114,16 @@ class Agent:
             await self._until_next(device)
 
     async def _until_next(self, device: str) -> None:
-        """Wait for the next sign of life: sooner, where the first look at the data has found another device, or has
-        refused them."""
-        if self._data.looked.is_set():
-            await self._clock.sleep(self._link.pace)
-            return
-        with suppress(TimeoutError):
-            async with self._clock.timeout(self._link.pace):
-                await self._data.looked.wait()
-                if self._data.unfit is None and await asyncio.to_thread(lambda: self._worker.device) == device:
-                    await self._clock.sleep(self._link.pace)
+        """Wait for the next sign of life: sooner, where a pause begins or ends, a paused site has done the last that it
+        had in hand, or the first look at the data has found another device, or has refused them."""
+        looking = () if self._data.looked.is_set() else (self._otherwise(device),)
+        await first_of(self._clock.sleep(self._link.pace), self._news.wait(), *looking)
+
+    async def _otherwise(self, device: str) -> None:
+        """Return once the first look at the data has found what the last sign of life did not tell."""
+        await self._data.looked.wait()
+        if self._data.unfit is None and await asyncio.to_thread(lambda: self._worker.device) == device:
+            await self._news.wait()
 
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:
@@ -160,6 +162,12 @@ class Agent:
     async def _do_when_let(self, opened: OpenTask) -> None:
         await self._decisions.until_resumed()
         await self._task_work.do(opened)
+        self._tell_if_last()
+
+    def _tell_if_last(self) -> None:
+        """The hub waits for a paused site as long as that has work in hand."""
+        if self._decisions.paused:
+            self._news.set()
 
     def _give_up(self) -> None:
         """Stop the work in hand. It is done again once tasks may begin, if it is still open then."""
@@ -184,6 +192,7 @@ class Agent:
                 if not work.done():
                     work.cancel()
                     await asyncio.wait({work})
+            self._tell_if_last()
             if not work.cancelled():
                 work.result()
 
