@@ -138,6 +138,11 @@ def test_a_check_prints_as_a_table_and_is_a_dictionary(hub: ScriptedHub) -> None
     assert "<table>" in found._repr_html_()
 
 
+def hears_ctrl_c() -> None:
+    """In a child: as in a terminal, also where a shell started the tests in its background, with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_watching_a_submission_names_the_run_and_ctrl_c_says_that_it_goes_on(hub: ScriptedHub, tmp_path: Path) -> None:
     watched = asyncio.Event()
 
@@ -157,8 +162,9 @@ def test_watching_a_submission_names_the_run_and_ctrl_c_says_that_it_goes_on(hub
     words = (sys.executable, "-m", "hanse", "run", "submit", "triage", "job.yaml", "--watch")
     environment = os.environ | {"HANSE_URL": hub.url, "HANSE_API_KEY": "hanse_abc_secret"}
     with subprocess.Popen(
-        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=hears_ctrl_c,
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "Run run000000001 is submitted.\n"
         while not hub.calls("GET", f"{RUN}/events"):
