@@ -276,3 +276,5 @@ async def test_an_app_on_a_table_with_texts_and_empty_cells_is_rehearsed_without
     assert await asyncio.to_thread(main, words) == 0
     (metrics,) = json.loads(capsys.readouterr().out.splitlines()[-1])["tests"].values()
     assert 0.7 < metrics["accuracy"] < 0.95
+    left = [each for each in psutil.Process().children() if str(BEGIN) in each.cmdline()]
+    assert left == [], "what ran the app ends with the rehearsal"

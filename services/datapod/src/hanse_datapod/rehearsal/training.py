@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def rehearse(
     examples = [part for found, _ in parts.values() for part in (found.train, found.test) if part is not None]
     submitted, job = job, _with_outputs(_alone(job, told), known, examples)
     first = _initial_model(job, initial)
-    with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder, _no_interpreter_left():
         sites = {
             path: RehearsedSite(
                 Path(folder), found, known, code, tables, foreign,
@@ -81,6 +82,17 @@ def rehearse(
         seed = derive_seed(job.seed, number, _ALONE, "evaluate")
         config = config_of(run.job)
         return {path: site.evaluate(config, run.model, seed=seed, round=number) for path, site in sites.items()}
+
+
+@contextmanager
+def _no_interpreter_left() -> Iterator[None]:
+    """The interpreters that code of other frameworks has had started end with the block, not with this process."""
+    from hanse_datapod.worker.foreign.interpreter import stop_all
+
+    try:
+        yield
+    finally:
+        stop_all()
 
 
 def evaluate_file(

@@ -115,6 +115,12 @@ def running(kind: str, python: Path) -> Interpreter:
     return found
 
 
+def stop_all() -> None:
+    """End all that `running` has started in this process."""
+    while _running:
+        _running.popitem()[1].stop()
+
+
 def _environment() -> dict[str, str]:
     """Of the foreign interpreter: the worker's, without what is meant for the worker's own Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HANSE_", "VIRTUAL_"))}
