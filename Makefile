@@ -110,24 +110,45 @@ demo: $(VENV)/.installed
 gwas-demo: $(VENV)/.installed
 	@$(BIN)/hanse gwas demo $(ARGS)
 
+# Each of these keeps one core busy, so they go side by side, and what each says comes in one piece.
+LINTERS := lint-packages lint-tests lint-style lint-arrows
+.PHONY: $(LINTERS) tests-prepared
+$(LINTERS) tests-prepared: $(VENV)/.developer
 lint: $(VENV)/.developer
+	@$(MAKE) --no-print-directory --output-sync=target -j 3 $(LINTERS)
+
+lint-style:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+lint-packages:
 	@$(BIN)/mypy $(PACKAGES:%=-p %)
+
+lint-tests:
 	@$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks examples observability docker
+
+lint-arrows:
 	@$(BIN)/lint-imports
 
 # Tests wait more than they compute, so three files share two cores, in the order of tests/conftest.py.
 # How long all of it took stands in build/suite.json, for `make bench-conduct`.
 # One thread each: threads of linear algebra that wait for each other on a busy core cost several times their work.
+TESTS := tests/unit tests/simulation tests/deploy tests/integration tests/e2e tests/chaos tests/adversary
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
-test: suite-begins lint
-	@$(BIN)/python tests/deploy/kube_tools.py --optional
+test: export PYTHONDONTWRITEBYTECODE =
+test: suite-begins
+	@$(MAKE) --no-print-directory --output-sync=target -j 3 $(LINTERS) tests-prepared
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/simulation tests/deploy $(ARGS)
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile --no-loadscope-reorder tests/integration tests/e2e tests/chaos tests/adversary $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
 	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)
+
+# What tests need of the network, and their compiled code, which three workers would otherwise each make anew.
+tests-prepared:
+	@$(BIN)/python tests/deploy/kube_tools.py --optional
+	@$(BIN)/python tests/foreign_interpreters.py
+	@$(BIN)/pytest -q --collect-only $(TESTS) >build/collected || { cat build/collected; exit 1; }
 
 .PHONY: suite-begins
 suite-begins: $(VENV)/.developer

@@ -20,6 +20,10 @@ from installed_package import forget
 from servers import NatsServer
 from weed import Weed
 
+# Compiled code is kept, of tests and of the processes that they start, so that not each of hundreds compiles it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_configure() -> None:
     """Make an entry point that a pyproject file of ours has gained count without another `make setup`."""
@@ -39,15 +43,6 @@ def pytest_configure() -> None:
             fresh = at / f"entry_points.{os.getpid()}"
             fresh.write_text(wanted)
             fresh.replace(at / "entry_points.txt")
-
-
-def pytest_sessionstart() -> None:
-    """Have the processes that tests start keep compiled code, so that only the first of each service compiles it.
-
-    In a folder of the environment's: some machines forbid it beside the source.
-    """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "compiled"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -86,10 +86,11 @@ class EmptyEnvironment:
 
 
 def _link(found: Distribution, here: Path, there: Path) -> None:
+    """With compiled code, which is good as long as the linked source is the one that it is of."""
     for file in found.files or ():
         source = Path(os.path.normpath(here / file))
         target = Path(os.path.normpath(there / file))
-        if source.suffix == ".pyc" or not source.is_file() or target.exists():
+        if not source.is_file() or target.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,6 +1,6 @@
 """Interpreters of other frameworks, each in an environment of its own, for their pins clash with ours and each other's.
 
-They are made once, below `~/.cache/hanse-peers`, and found there afterwards.
+They are made once, below `~/.cache/hanse-peers`, and found there afterwards; `make test` makes them while it lints.
 """
 
 import fcntl
@@ -56,3 +56,16 @@ def _is_there(place: Path, requirement: str) -> bool:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, timeout=_MAKING_S, capture_output=True)
+
+
+def main() -> None:
+    """Make all of them; tests of one that cannot be made skip and say so."""
+    for kind in PINS:
+        try:
+            interpreter(kind, more=("pandas",))
+        except (subprocess.SubprocessError, OSError) as error:
+            print(f"no interpreter of {kind} could be made: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@ programs name."""
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,12 @@ PAGES = [
 TYPED = r"(?:(?<=`)|(?<=\$\()|(?<=[;&|] )|^ {4,}){} (?P<words>[a-z][-a-z ]*[A-Z]?)"
 
 
+@functools.cache
+def hanse() -> Any:
+    """The command line, which takes a moment to build."""
+    return typer.main.get_command(build())
+
+
 def typed(text: str, program: str) -> list[list[str]]:
     """The words after `program` where it is typed: in backquotes, in indented lines, in substitutions."""
     found = re.finditer(TYPED.replace("{}", re.escape(program), 1).replace("{4,}", "{4,}"), text, re.MULTILINE)
@@ -33,7 +40,7 @@ def typed(text: str, program: str) -> list[list[str]]:
 def test_commands_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
     for words in typed(text, "hanse"):
-        command: Any = typer.main.get_command(build())
+        command = hanse()
         for word in words:
             if not hasattr(command, "commands"):
                 break  # an argument
