@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -82,13 +83,20 @@ def test_the_figures_are_those_of_the_tables(row: list[str]) -> None:
 _BOUNDS = {"diabetes": (0.0, 350.0), "drawn": (-4.0, 4.0)}
 
 
+def _apart(values: np.ndarray) -> int:
+    """Of how many pairs the values differ."""
+    _, alike = np.unique(values, return_counts=True)
+    return (len(values) ** 2 - int((alike**2).sum())) // 2
+
+
 def _concordance(name: str, said: np.ndarray, y: np.ndarray, site: np.ndarray, bins: int) -> tuple[float, float]:
     """(how far off, the width of what is told) with three sites."""
     counts = Counts(("concordance",), "regression", 0, bins, bounds=_BOUNDS[name])
     vectors = {str(at): counts_of(counts, said[site == at, None], y[site == at, None]) for at in range(3)}
     found = pooled(counts, summed(vectors, counts.words))
-    apart = np.sign(y[:, None] - y)
-    exact = ((apart * np.sign(said[:, None] - said))[apart != 0].mean() + 1) / 2
+    # Kendall's tau-b, but of all pairs whose truths differ.
+    tau = kendalltau(said, y).statistic * np.sqrt(_apart(said) / _apart(y))
+    exact = (tau + 1) / 2
     least, most = found.curves["concordance_between"]
     return found.metrics["concordance"] - exact, most - least
 
