@@ -146,6 +146,7 @@ test: suite-begins
 
 # What tests need of the network, and their compiled code, which three workers would otherwise each make anew.
 tests-prepared:
+	@mkdir -p build
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/python tests/foreign_interpreters.py
 	@$(BIN)/pytest -q --collect-only $(TESTS) >build/collected || { cat build/collected; exit 1; }
