@@ -118,6 +118,9 @@ def test_what_is_no_update_as_the_job_says_is_refused_and_named(cases, store):
         "its table describes": good + b"x",
         "within its table": good[:400],
         "within its head": good[:40],
+        "its chain is written in version 2, 1 is known here": of_format(good, 2),
+        "are needed": resigned(layout, good, lambda packed: packed_anew(packed, lambda frame: frame[:-1])),
+        "bytes too many": resigned(layout, good, lambda packed: packed_anew(packed, lambda frame: frame + b"\0")),
         "a frame is not of zstd": resigned(layout, good, lambda packed: b"\0" * len(packed)),
         "many were expected": resigned(layout, good, lambda _: bomb()),
     }
@@ -139,6 +142,18 @@ def test_a_head_with_other_values_than_a_site_writes_is_refused_and_costs_the_ot
     head = frames.read_head(sent["site-0"][:start])
     changed = dataclasses.replace(head, **{field: value}).encode() + sent["site-0"][start:]
     assert set(refusals(cases, store, layout, model, refs, changed, chain)) == {"site-0"}
+
+
+def of_format(data, number):
+    """An encoded update whose head says that its chain is written in another version."""
+    start = frames.head_length(data[:12])
+    text = data[12:start].replace(b'"format":1', f'"format":{number}'.encode())
+    return data[:8] + len(text).to_bytes(4, "little") + text + data[start:]
+
+
+def packed_anew(packed, change):
+    """A frame that was changed before it was packed."""
+    return zstandard.ZstdCompressor().compress(change(zstandard.ZstdDecompressor().decompress(packed)))
 
 
 def bomb():

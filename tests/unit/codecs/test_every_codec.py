@@ -119,6 +119,11 @@ def test_an_update_that_is_not_finite_is_an_error_that_names_the_entry(chain):
         encoded(chain, arrays)
 
 
+def test_more_values_than_an_entry_has_are_an_error_that_names_entry_and_number():
+    with pytest.raises(HanseError, match=r"top_k\.k.*300.*at most 120.*wide\.weight"):
+        encoded([{"name": "top_k", "k": 300}], update())
+
+
 @every
 @given(st.data())
 @settings(max_examples=25, deadline=None)

@@ -28,6 +28,8 @@ from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_learning.codecs.stages import Draw, Raw
 
 MAGIC = b"HANSENC1"
+FORMAT = 1
+"""Of the head: how it tells of a chain."""
 FRAME_ELEMENTS = 1 << 16
 MAX_HEAD_BYTES = 16 << 10
 ROW = np.dtype([("length", "<u4"), ("digest", "V32")])
@@ -127,7 +129,7 @@ class Head:
     columns: int = 0
 
     def encode(self) -> bytes:
-        body = {"format": 1, "chain": self.chain, "layout": self.layout, "size": self.size, "frames": self.frames,
+        body = {"format": FORMAT, "chain": self.chain, "layout": self.layout, "size": self.size, "frames": self.frames,
                 "seed": self.seed, "header": self.header}  # fmt: skip
         if self.columns:  # of which no release before 0.2.0 knows
             body["columns"] = self.columns
@@ -150,11 +152,7 @@ def head_length(first: bytes) -> int:
         HanseError: INVALID_INPUT where it is no encoded update; UNKNOWN_SCHEMA of a version that is not known here.
     """
     if first[:7] == MAGIC[:7] and first[7:8] != MAGIC[7:]:
-        raise HanseError(
-            ErrorCode.UNKNOWN_SCHEMA,
-            f"encoded update: its form is version {first[7:8]!r}, {MAGIC[7:].decode()} is known here",
-            hint="upgrade the hub, or use the site's older release",
-        )
+        raise _unknown(f"its form is version {first[7:8]!r}, {MAGIC[7:].decode()} is known here")
     if len(first) < 12 or first[:8] != MAGIC:
         raise _bad("it does not begin as one", hint="the job's codec.up says that updates are encoded")
     length = int.from_bytes(first[8:12], "little")
@@ -167,9 +165,11 @@ def read_head(data: bytes) -> Head:
     """The head, from its bytes with what stands before it.
 
     Raises:
-        HanseError: INVALID_INPUT.
+        HanseError: INVALID_INPUT; UNKNOWN_SCHEMA of a version of the chain's form that is not known here.
     """
     body = parse_json(data[12:], "encoded update", SMALL)
+    if isinstance(body, dict) and type(body.get("format")) is int and body["format"] != FORMAT:
+        raise _unknown(f"its chain is written in version {body['format']}, {FORMAT} is known here")
     try:
         head = Head(
             tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"], body["header"],
@@ -198,6 +198,12 @@ def draw_of(seed: int, index: int, of: int) -> Draw:
         return np.random.Philox(key=[seed, 2 * index + of]).random_raw(n)
 
     return draw
+
+
+def _unknown(why: str) -> HanseError:
+    return HanseError(
+        ErrorCode.UNKNOWN_SCHEMA, f"encoded update: {why}", hint="upgrade the hub, or use the site's older release"
+    )
 
 
 def _bad(why: str, *, hint: str = "") -> HanseError:
