@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from codecs_deltas import delta_bytes
 from scratch import scratch
 
 from hanse_fabric.messages import Task
@@ -139,8 +140,9 @@ class CountedSite(LabSite):
 
 
 def trained(
-    folder: Path, sections: Sequence[Section] | None, feedback: bool, seed: int, **more: Any
-) -> tuple[float, float]:
+    folder: Path, sections: Sequence[Section] | None, feedback: bool, seed: int,
+    published: Callable[[bytes, Any], None] = lambda _model, _lineage: None, **more: Any,
+) -> tuple[float, float]:  # fmt: skip
     """Accuracy after the last round, and bytes up of a round; `more` of the job."""
     names = [f"site-{number}" for number in range(SITES)]
     job = check_job({
@@ -158,11 +160,20 @@ def trained(
         Tally(None),
     )
     sites = {name: CountedSite(name, setting, _examples(folder / name / "train.npz")) for name in names}
-    model = decode_tensors(conduct(job, sites).model or b"")[1]
+    model = decode_tensors(conduct(job, sites, published=published).model or b"")[1]
     test = [_examples(folder / name / "test.npz") for name in names]
     pooled = Examples(np.concatenate([each.x for each in test]), np.concatenate([each.y for each in test]))
-    accuracy = sites[names[0]].evaluate(ROUNDS, model, pooled)["accuracy"]
+    accuracy = sites[names[0]].evaluate(job.rounds, model, pooled)["accuracy"]
     return accuracy, statistics.median(site.up for site in sites.values())
+
+
+def models(folder: Path, lr: float, rounds: int) -> list[bytes]:
+    """The models of all rounds, by plain updates."""
+    found: list[bytes] = []
+    more = {"rounds": rounds, "checkpoint_every": 1, "model": {"name": "mlp", "hidden": [256]}}
+    train = {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": lr}}
+    trained(folder, None, False, 1, published=lambda model, _: found.append(model), **more, train=train)
+    return found
 
 
 def in_ring(folder: Path, fraction: float, lr: float | None, seed: int) -> float:
@@ -175,6 +186,13 @@ def in_ring(folder: Path, fraction: float, lr: float | None, seed: int) -> float
 def _examples(path: Path) -> Examples:
     with np.load(path) as arrays:
         return Examples(arrays["x"].astype(np.float32), arrays["y"].astype(np.int64))
+
+
+def ways() -> dict[str, dict[str, float]]:
+    """By learning rate, `delta_bytes`."""
+    with scratch("codecs") as name:
+        write_shares(Path(name), [f"site-{number}" for number in range(SITES)], seed=3)
+        return {f"lr {lr:g}": delta_bytes(models(Path(name), lr, ROUNDS)) for lr in (0.1, 0.01, 0.001)}
 
 
 def chains() -> dict[str, dict[str, float]]:
@@ -225,6 +243,7 @@ def main() -> None:
         "bytes_over_plain": {name: round(each["bytes_over_plain"], 4) for name, each in told.items()},
         "accuracy_difference": {name: round(each["accuracy_difference"], 4) for name, each in told.items()},
     }
+    found["delta_bytes_over_plain"] = ways()
     if arguments.link:
         from codecs_link import rounds_behind_links
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -27,9 +28,11 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Message
 from hanse_fabric.messages.doors import Asked
+from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_fabric.text_files import parse_yaml
 from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.deltas import apply_delta, delta_of
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
 from hanse_schemas.http.invitations import Invite
@@ -195,6 +198,24 @@ def _encoded(codecs: list[dict[str, Any]]) -> Target:
     return Target(read, (made.getvalue(),), text_at=12, width=4)
 
 
+def _delta() -> Target:
+    """What leads to a model from the one that a site holds, which its agent takes apart."""
+    layout = Layout.of([Entry("w", "F32", (5, 3)), Entry("n", "I64", (), Rule.KEEP_NEWEST)])
+    old, new = (
+        bytes(encode_tensors(layout, {"w": np.full((5, 3), value, np.float32), "n": np.array(7)})) for value in (1, 2)
+    )
+    made = delta_of(new, old, [{"name": "delta"}, {"name": "zstd"}], base="a" * 64, makes="b" * 64)
+
+    def read(data: bytes) -> None:
+        with tempfile.TemporaryDirectory(prefix="hanse-fuzz-") as folder:
+            base, delta = Path(folder) / "base", Path(folder) / "delta"
+            base.write_bytes(old)
+            delta.write_bytes(data)
+            apply_delta(base, delta, Path(folder) / "made")
+
+    return Target(read, (made,), text_at=12, width=4)
+
+
 def _request_at_door(data: bytes) -> None:
     read_request(data)
 
@@ -229,6 +250,7 @@ def _targets() -> Mapping[str, Target]:
     found["uploaded-model"] = Target(_uploaded, (header,), text_at=8, width=8)
     for name, codecs in _CODECS.items():
         found[f"encoded-{name}"] = _encoded(codecs)
+    found["delta"] = _delta()
     head = Asked(kind="tasks", project="p", participant="north", nonce="0" * 32, run="run000000001", step="r1-train")
     request = write_request(SigningKey.from_seed(bytes(32)), head, b"{}")
     found["door-request"] = Target(_request_at_door, (request,), text_at=66, width=2, order="big")

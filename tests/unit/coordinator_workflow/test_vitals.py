@@ -193,6 +193,6 @@ def test_a_closed_steps_bytes_are_counted_by_direction_and_by_what_carried_them(
         Answer(participant="north", examples=1, update=small, tally=small),
         Answer(participant="south", examples=1, update=large, extras={"control": small}),
     ]
-    count_bytes([large, small, None], 3, answers)
+    count_bytes([large, small] * 3, answers)
     grown = {series: value - before.get(series, 0) for series, value in shown_bytes().items()}
     assert grown == {("down", "store"): 3000, ("down", "bus"): 30, ("up", "bus"): 30, ("up", "store"): 1000}

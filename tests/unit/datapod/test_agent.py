@@ -208,7 +208,7 @@ async def test_a_site_whose_line_is_spent_for_the_day_sits_out_in_words(tmp_path
     await site.give(task())
     await site.results(1)
     moved, now = Moved(site.home), datetime.now(UTC).timestamp()
-    moved.begin(task(), now, mib)  # the same model again is nothing more
+    moved.begin([task().model], now, mib)  # the same model again is nothing more
     changed = task(step="r2-train").model.model_copy(update={"digest": "0" * 64})
     await site.give(task(step="r2-train", model=changed))
     (_, _), (result, _) = await site.results(2)
@@ -216,7 +216,7 @@ async def test_a_site_whose_line_is_spent_for_the_day_sits_out_in_words(tmp_path
     assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
     assert "limits.mib_a_day" in result.reason
     # A day later its line carries as much again.
-    moved.begin(task(model=changed), now + 86_401, mib)
+    moved.begin([changed], now + 86_401, mib)
 
 
 async def test_metrics_that_may_not_leave_are_withheld_and_the_answer_names_them(tmp_path) -> None:

@@ -26,6 +26,7 @@ from hanse_fabric.messages import (
     BudgetTold,
     CompensatorRecord,
     Contribution,
+    Delta,
     ExchangeJob,
     ExchangeSum,
     FindingCode,
@@ -113,7 +114,7 @@ EXAMPLES: tuple[Message, ...] = (
     Task(
         **WHERE, id="0" * 32, participant="north", workflow="federated_averaging", kind=TaskKind.TRAIN, round=1,
         config={"model": {"name": "linear"}}, seed=5, model=STORED, peers=2, issued_at=AT, deadline=AT,
-        bound=Bound(job="e" * 64, seed=7),
+        bound=Bound(job="e" * 64, seed=7), deltas=(Delta(base="f" * 64, makes="b" * 64, ref=INLINE),),
     ),
     Result(
         **WHERE, task="0" * 32, participant="north", outcome=Outcome.DONE, update=INLINE, examples=10,

@@ -74,6 +74,7 @@ FIELDS: Mapping[str, Covered] = {
     "issued_at": Covered.NEITHER,
     "ledger": Covered.NEITHER,
     "deadline": Covered.NEITHER,
+    "deltas": Covered.NEITHER,
 }
 """Every field of a task."""
 

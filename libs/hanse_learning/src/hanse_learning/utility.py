@@ -186,10 +186,11 @@ def _of_algorithm(job: Job, train: TrainConfig) -> Iterator[Finding]:
 def _of_codec(codec: Codec | None) -> Iterator[Finding]:
     if codec is None:
         return
-    for config in check_chain(codec.up):
-        exact = config.whole or config.role == "pack"
-        reason = "nothing is lost" if exact else "what it leaves out of the updates is not in the model"
-        yield Finding("codec", config.name, exact, reason)
+    for field, lost in (("up", "what it leaves out of the updates is not in the model"),
+                        ("down", "sites begin with another model than the hub's")):  # fmt: skip
+        for config in check_chain(getattr(codec, field), f"codec.{field}"):
+            exact = config.whole or config.role == "pack"
+            yield Finding("codec", config.name, exact, "nothing is lost" if exact else lost)
 
 
 def _of_rest(job: Job, strategy: StrategyConfig) -> Iterator[Finding]:

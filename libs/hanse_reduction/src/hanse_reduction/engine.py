@@ -14,7 +14,7 @@ from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
-from hanse_fabric.messages.reduction_jobs import ENCODED, MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
+from hanse_fabric.messages.reduction_jobs import DELTA, ENCODED, MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.reduction import Measured
@@ -22,7 +22,7 @@ from hanse_learning.server.strategy import build_strategy
 from hanse_reduction.arithmetic import Arithmetic, Processor
 from hanse_reduction.checks import blamed, check_order, check_plugins
 from hanse_reduction.crew import Crew
-from hanse_reduction.encode_model import encoded_model
+from hanse_reduction.encode_model import delta_of_model, encoded_model
 from hanse_reduction.leaf import LeafWorker
 from hanse_reduction.measure import (
     MEASURED_INLINE,
@@ -143,6 +143,8 @@ class _Run:
             return self._tallied()
         if self.job.kind is JobKind.ENCODE:
             return self.answer(outputs={ENCODED: encoded_model(self.job, self.inputs, self.outputs)})
+        if self.job.kind is JobKind.DELTA:
+            return self.answer(outputs={DELTA: delta_of_model(self.job, self.inputs, self.outputs)})
         plan = make_plan(self.job, self.inputs, self.refusals, self._each)
         if plan is None:
             return self.answer()

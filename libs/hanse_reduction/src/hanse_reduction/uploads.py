@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import INLINE_LIMIT, JobKind, ObjectRef, Part, ReduceJob
@@ -46,15 +48,19 @@ class Uploads:
 
     def put_file(self, output: str, path: Path) -> ObjectRef:
         """Make an object of a file, leaf by leaf where it is large."""
-        size = path.stat().st_size
         with path.open("rb") as file:
-            if leaf_count(size) == 1:
-                return self.put(output, file.read())
-            upload = self.store.open_upload(self.key(output))
-            parts = [
-                self.put_part(output, upload, index, memoryview(file.read(LEAF_BYTES)))
-                for index in range(leaf_count(size))
-            ]
+            return self.put_open(output, file)
+
+    def put_open(self, output: str, file: BinaryIO) -> ObjectRef:
+        """The same of an open file, from its beginning."""
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if leaf_count(size) == 1:
+            return self.put(output, file.read())
+        upload = self.store.open_upload(self.key(output))
+        parts = [
+            self.put_part(output, upload, index, memoryview(file.read(LEAF_BYTES))) for index in range(leaf_count(size))
+        ]
         return self._close(output, upload, parts, size)
 
     def open(self, outputs: tuple[str, ...]) -> dict[str, str]:

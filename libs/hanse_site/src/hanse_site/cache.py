@@ -7,6 +7,7 @@ leaves against their digests, and goes on behind them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,9 @@ _TRANSIENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.GONE)
 
 Download = Callable[[Path, Came], Awaitable[None]]
 """Fetches into a file what has not come yet."""
+Rebuild = Callable[[Path], Awaitable[None]]
+"""Makes a file of what is here already."""
+_LOG = logging.getLogger(__name__)
 
 
 class ModelCache:
@@ -40,23 +44,54 @@ class ModelCache:
         self._turn = asyncio.Lock()
         self._verified: OrderedDict[str, Path] = OrderedDict()
 
-    async def get(self, ref: ObjectRef, download: Download) -> Path:
+    async def get(self, ref: ObjectRef, download: Download, rebuild: Rebuild | None = None) -> Path:
         """The file of `ref`, downloaded where it is not here.
+
+        Args:
+            rebuild: is tried first. Where that fails, or makes anything else than `ref`, the file is downloaded.
 
         Raises:
             HanseError: TAMPERED when the content is not the announced one; NO_SPACE; what `download` raises.
         """
         async with self._turn:
-            return await self._get(ref, download)
+            return await self._get(ref, download, rebuild)
 
-    async def _get(self, ref: ObjectRef, download: Download) -> Path:
+    def has(self, digest: str) -> bool:
+        """Whether a file of this name is here; what is in it was perhaps not verified yet."""
+        return (self._folder / digest).exists()
+
+    async def find(self, digest: str) -> Path:
+        """The file with this digest, verified.
+
+        Raises:
+            HanseError: NOT_FOUND where there is none; TAMPERED where it has other content: then it is removed.
+        """
+        path = self._folder / digest
+        if digest not in self._verified or not path.exists():
+            try:
+                found, _ = await asyncio.to_thread(digest_file, path)
+            except FileNotFoundError:
+                raise HanseError(ErrorCode.NOT_FOUND, f"model {digest}: it is not here any more") from None
+            if found != digest:
+                path.unlink(missing_ok=True)
+                raise HanseError(ErrorCode.TAMPERED, f"model {digest}: the file at the site was changed")
+        return path
+
+    def clear(self) -> None:
+        """Remove all files."""
+        self._verified.clear()
+        for path in self._folder.glob("*"):
+            path.unlink(missing_ok=True)
+
+    async def _get(self, ref: ObjectRef, download: Download, rebuild: Rebuild | None) -> Path:
         path = self._folder / ref.digest
         if ref.digest in self._verified and path.exists():
             self._verified.move_to_end(ref.digest)
         elif ref.inline is not None:
             await asyncio.to_thread(self._write, ref, ref.inline, path)
         else:
-            if not await asyncio.to_thread(_holds, path, ref):
+            held = await asyncio.to_thread(_holds, path, ref)
+            if not held and not (rebuild is not None and await self._rebuilt(ref, path, rebuild)):
                 await self._download(ref, path, download)
             await asyncio.to_thread(self._admit, ref, path)
         return path
@@ -83,6 +118,23 @@ class ModelCache:
 
     def _partial(self, path: Path) -> Path:
         return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+    async def _rebuilt(self, ref: ObjectRef, path: Path, rebuild: Rebuild) -> bool:
+        """Whether the file was made of what is here, and is the announced one."""
+        partial = self._partial(path)
+        try:
+            await rebuild(partial)
+            if not await asyncio.to_thread(_holds, partial, ref):
+                raise _tampered(ref)
+            partial.replace(path)
+        except HanseError as error:
+            if error.code in (*_TRANSIENT[:2], ErrorCode.NO_SPACE, ErrorCode.CANCELLED):
+                raise
+            _LOG.warning("a model is fetched whole: %s", error.message)
+            return False
+        finally:
+            partial.unlink(missing_ok=True)
+        return True
 
     async def _download(self, ref: ObjectRef, path: Path, download: Download) -> None:
         partial, came = path.with_name(f"{path.name}{_PARTIAL}"), Came()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, PrivacyTerms, Task, TaskKind
+from hanse_fabric.messages import Bound, Delta, Masking, MaskingMode, ObjectRef, PrivacyTerms, Task, TaskKind
 from hanse_fabric.names import derive_id
 from hanse_learning.binding import common
 from hanse_workflows.outcomes import Answer, Failure, Gathered
@@ -88,6 +88,10 @@ class Ask:
     these answers. Empty: nobody knows."""
     encoded: ObjectRef | None = None
     """The model as it travels, where that is otherwise (encoded)."""
+    deltas: tuple[Delta, ...] | None = None
+    """Ways to the model from older ones; None: the job wants none."""
+    shorter: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of the way to the model of those who were sent an older one, or this one, by participant."""
     before: Gathered | None = None
     """What earlier attempts at the step have brought: the outcome has it, too."""
 
@@ -117,6 +121,7 @@ class Ask:
             round=self.round, config=self.config, seed=0, model=self.travels, peers=self.peers or len(self.to),
             issued_at=issued, deadline=deadline, masking=self.masking, privacy=self.privacy,
             extras=dict(self.extras) or None, bound=self.bound if hides(self.masking) else None,
+            deltas=self.deltas or None,
         )  # fmt: skip
 
     def own(self, run: str, step: str, name: str) -> dict[str, Any]:

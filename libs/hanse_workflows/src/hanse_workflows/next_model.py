@@ -237,7 +237,7 @@ def _asked(job: ReduceJob, answers: tuple[Answer, ...]) -> dict[str, Any]:
 def _codec(run: Verbs, model: ObjectRef | None, round_number: int) -> dict[str, Any]:
     """How a round's updates are encoded; the first model is not, and of masked ones the ring says it."""
     codec = run.job.codec
-    if codec is None or model is None or round_number < 1 or run.job.secure_aggregation is not None:
+    if codec is None or not codec.up or model is None or round_number < 1 or run.job.secure_aggregation is not None:
         return {}
     return {"codec": sections_of(check_chain(codec.up)), "codec_digests": codec_digests(codec.up)}
 

@@ -67,7 +67,7 @@ class RoundEnds:
         if due(job.evaluate.every, number, job.rounds):
             then = after_evaluation(job, number)
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted, then=then)
-            evaluated = await evaluate(run, self._protocol, asked)
+            evaluated = await evaluate(run, self._protocol, asked, state.carrier)
             verdict = self._stopping.observe(evaluated.overall, evaluated.undefined)
             for place, warning in enumerate(self._signs.observe(evaluated.overall)):
                 run.note("note", f"r{number}/signs-{place}", round=number, warning=warning)

@@ -13,6 +13,7 @@ from hanse_fabric.messages import ObjectRef, ReduceJob, UpdateInput
 from hanse_learning.config import check_train
 from hanse_learning.server.config import FedDynConfig, check_strategy
 from hanse_schemas.job import Job
+from hanse_workflows.encoding import Carrier
 from hanse_workflows.outcomes import Reduction
 from hanse_workflows.per_job import per_job
 
@@ -96,6 +97,7 @@ class RoundState:
         reduced: whose updates were reduced, round by round, where it is.
         asked: the last round in which each participant was asked to train.
         members: who shares the noise of all rounds, where it is correlated and shared: fixed by the first round.
+        carrier: of the models that sites are sent; the same one for all rounds.
     """
 
     state: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class RoundState:
     reduced: tuple[tuple[str, ...], ...] = ()
     asked: Mapping[str, int] = field(default_factory=dict)
     members: tuple[str, ...] = ()
+    carrier: Carrier = field(default_factory=Carrier, compare=False)
 
     def among(self, job: Job, present: tuple[str, ...]) -> RoundState:
         """The same, with its members: those who were present at the first round, where the job has any."""

@@ -9,7 +9,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.pooled.layout import counts_of_job
 from hanse_workflows.ask import Ask
-from hanse_workflows.encoding import carrying
+from hanse_workflows.encoding import Carrier
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather, gather_updates, patience_of
 from hanse_workflows.masking.masked_sums import summed_masked
@@ -58,7 +58,7 @@ async def train(
     prefix = prefix or f"r{ask.round}"
     reduce_step = f"{prefix}-reduce"
     ask = replace(ask, extras=state.extras, answered=extras_named(run.job), info=info_named(run.job))
-    ask = await carrying(run, f"{prefix}-model", ask)
+    ask = await state.carrier.carrying(run, f"{prefix}-model", ask)
     if protocol is None:
         gathered = await gather_updates(run, step, with_noise(run, ask, 1))
         strategy = await central_strategy(run, f"{prefix}-noise", ask, state)
@@ -98,17 +98,23 @@ def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:
     )  # fmt: skip
 
 
-async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> RoundMetrics:
+async def evaluate(
+    run: Verbs, protocol: MaskingProtocol | None, ask: Ask, carrier: Carrier | None = None
+) -> RoundMetrics:  # fmt: skip
     """Have participants evaluate the round's new model.
+
+    Args:
+        carrier: of the run's state, which trains from this model next; None: it is sent for this step alone.
 
     Raises:
         RunFailure: as `train`.
     """
     step, counts = evaluate_key(ask.round), counts_of_job(run.job)
-    ask = await carrying(run, f"{step}-model", ask)
+    ask = await (carrier or Carrier()).carrying(run, f"{step}-model", ask)
     if protocol is None:
         gathered = await gather(run, step, with_noise(run, ask, 1))
-        run.forget(() if ask.encoded is None else (ask.encoded,))
+        if carrier is None and ask.encoded is not None:
+            run.forget((ask.encoded,))
         found = replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
         if counts is None:
             return found
@@ -124,8 +130,10 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:
+    held = {ref.digest for ref in state.carrier.held} if ask.deltas is not None else ()
     before = (ask.model, ask.encoded, *state.state.values(), *state.extras.values())
-    return (*(ref for ref in before if ref is not None), *sent_by(gathered.answers))
+    gone = (ref for ref in before if ref is not None and ref.digest not in held)
+    return (*gone, *state.carrier.passed(), *sent_by(gathered.answers))
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:

@@ -29,7 +29,7 @@ class Move:
     Attributes:
         to: who was asked.
         given: bytes of what each of these is sent, by digest.
-        own: bytes of each site's answer, and of its sums in the middle.
+        own: bytes of each site's answer, of its sums in the middle, and of its own way to the model where there is one.
     """
 
     to: tuple[str, ...]
@@ -42,7 +42,8 @@ class Traffic:
     """Bytes between the hub and all sites together.
 
     Attributes:
-        down: models, and what the algorithm sends beside them, once for each site that was asked.
+        down: models, and what the algorithm sends beside them, once for each site that was asked; where the job has
+            deltas, what leads to the model from the one that the site was sent before.
         up: updates, masked tallies, and what the algorithm answers beside them, of those whose answers were taken.
         moves: the same by site, step after step.
     """
@@ -61,12 +62,18 @@ class Traffic:
 
 def traffic(ask: Ask, gathered: Gathered) -> Traffic:
     """Of one gathered step."""
-    own = {
+    up = {
         one.participant: _size(one.update) + _size(one.tally) + _sizes(one.extras.values()) for one in gathered.answers
     }
+    to, whole = tuple(gathered.asked), _size(ask.travels)
     given = {ref.digest: ref.size for ref in (ask.travels, *ask.extras.values()) if ref is not None}
-    move = Move(tuple(gathered.asked), given, own)
-    return Traffic(len(gathered.asked) * _sizes((ask.travels, *ask.extras.values())), sum(own.values()), (move,))
+    if ask.deltas is None or ask.travels is None:
+        return Traffic(len(to) * (whole + _sizes(ask.extras.values())), sum(up.values()), (Move(to, given, up),))
+    del given[ask.travels.digest]
+    ways = {name: ask.shorter.get(name, whole) for name in to}
+    own = {name: way + up.get(name, 0) for name, way in ways.items()}
+    down = sum(ways.values()) + len(to) * _sizes(ask.extras.values())
+    return Traffic(down, sum(up.values()), (Move(to, given, own),))
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:

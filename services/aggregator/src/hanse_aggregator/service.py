@@ -180,7 +180,7 @@ def _is_large(job: ReduceJob | StudyJob) -> bool:
     if isinstance(job, StudyJob):
         refs = (*(update.ref for update in job.updates), *job.inputs.values())
         return sum(ref.size for ref in refs) > _LARGE_STUDY_BYTES
-    if job.kind is JobKind.ENCODE:
+    if job.kind in (JobKind.ENCODE, JobKind.DELTA):
         return job.model is not None and job.model.key is not None
     return job.kind in (JobKind.WHOLE, JobKind.MEASURE, JobKind.SHARD) and any(
         update.ref.key is not None for update in job.updates

@@ -151,7 +151,11 @@ def _to_get(request: LinkRequest, task: Task) -> ObjectRef:
     if key is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "put, get: neither is given, one was expected")
     # Each participant's task may name another resting place of the same model, but never another object.
-    named = {ref.key: ref for ref in (task.model, *(task.extras or {}).values()) if ref is not None}
+    ways = [delta.ref for delta in task.deltas or ()]
+    named = {ref.key: ref for ref in (task.model, *(task.extras or {}).values(), *ways) if ref is not None}
     if key not in named or not key.startswith(f"models/{request.project}/"):
-        raise HanseError(ErrorCode.FORBIDDEN, f"get: {key!r} is not the model of the open task, nor one of its extras")
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"get: {key!r} is not the model of the open task, nor leads to it, nor is one of its extras",
+        )
     return named[key]

@@ -21,7 +21,7 @@ from hanse_fabric.messages.masking import (
     WorkRecord,
 )
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
-from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
+from hanse_fabric.messages.objects import INLINE_LIMIT, Delta, ObjectRef
 from hanse_fabric.messages.outputs import StudyOutput
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.preflight import FindingCode, SiteCheck, SiteFinding
@@ -66,6 +66,7 @@ __all__ = [
     "CompensatorRecord",
     "Compensators",
     "Contribution",
+    "Delta",
     "ExchangeJob",
     "ExchangeSum",
     "FindingCode",

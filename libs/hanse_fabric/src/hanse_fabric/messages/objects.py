@@ -44,6 +44,23 @@ class ObjectRef(Frozen):
         return self
 
 
+MOST_DELTAS = 4
+
+
+class Delta(Frozen):
+    """A way from one version of an object to the next: an object of its own.
+
+    Attributes:
+        base: digest of the version that it begins with.
+        makes: digest of what comes out.
+        ref: the delta.
+    """
+
+    base: Digest
+    makes: Digest
+    ref: ObjectRef
+
+
 def update_key(project: str, run: str, participant: str, task: str, digest: str) -> str:
     """Where a participant's large answer to one task rests: nobody else is given a link there."""
     return f"updates/{project}/{run}/{participant}/{task}/{digest}"

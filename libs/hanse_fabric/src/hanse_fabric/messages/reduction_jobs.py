@@ -38,6 +38,9 @@ MEASURED = "measured"
 ENCODED = "encoded"
 """Name of an ENCODE job's output."""
 
+BASE, DELTA = "base", "delta"
+"""Names of a DELTA job's input, among the states, and of its output."""
+
 MOST_WARNING = 300
 """Characters of a warning."""
 
@@ -46,7 +49,8 @@ class JobKind(StrEnum):
     """WHOLE does everything in one job. A large reduction is OPEN (start the outputs' multipart uploads), any number
     of SHARD (reduce a range of leaves), CLOSE (compose the parts). Where the strategy measures all updates before it
     combines any, a MEASURE for each MEASURE_LEAVES leaves comes between OPEN and SHARD. TALLY sums tallies alone: each
-    `ref` is one. ENCODE makes of a model what is sent to sites, by `codec`."""
+    `ref` is one. ENCODE makes of a model what is sent to sites, by `codec`. DELTA makes what leads to it, by `codec`,
+    from an older one."""
 
     WHOLE = "whole"
     OPEN = "open"
@@ -55,6 +59,7 @@ class JobKind(StrEnum):
     CLOSE = "close"
     TALLY = "tally"
     ENCODE = "encode"
+    DELTA = "delta"
 
 
 class Part(Frozen):

@@ -10,7 +10,7 @@ from pydantic import Base64Bytes, Field, StringConstraints
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import Masking, SealedSeed
-from hanse_fabric.messages.objects import MOST_TEXT, ObjectRef
+from hanse_fabric.messages.objects import MOST_DELTAS, MOST_TEXT, Delta, ObjectRef
 from hanse_fabric.messages.privacy import LedgerHead, PrivacyTerms
 from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
@@ -76,10 +76,12 @@ class Task(Message):
         bound: of a masked task: with it the site's answer is summed only with answers to the same request. None: a hub
             of release 0.1.0, which binds nothing.
         ledger: the newest head of this site's own ledger that the hub has seen; None: of none.
+        deltas: ways to the model from older ones, which a site that holds one may go, in place of fetching the whole.
+            No answer depends on them: what comes out has the model's digest, or the whole is fetched.
     """
 
     schema_id: ClassVar[str] = "hanse.task/2"
-    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "masking.ring.counts"}))
+    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "masking.ring.counts", "deltas"}))
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -102,6 +104,7 @@ class Task(Message):
     trained: int | None = Field(default=None, ge=0)
     bound: Bound | None = None
     ledger: LedgerHead | None = None
+    deltas: tuple[Delta, ...] | None = Field(default=None, max_length=MOST_DELTAS)
 
 
 class Outcome(StrEnum):

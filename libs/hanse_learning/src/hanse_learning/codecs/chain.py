@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from hanse_fabric.errors import invalid
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.config import CodecConfig, check_chain, sections_of
 from hanse_learning.codecs.packers import Plain
@@ -133,6 +134,8 @@ def build_chain(chain: Sequence[Mapping[str, Any]]) -> Chain:
     """
     checked = check_chain(chain)
     by_role: dict[str, CodecConfig] = {config.role: config for config in checked}
+    if "difference" in by_role:
+        raise invalid("chain", by_role["difference"].name, "one that makes frames; a delta is of whole files")
     built = {role: config.build() for role, config in by_role.items()}
     return Chain(
         sections_of(checked),

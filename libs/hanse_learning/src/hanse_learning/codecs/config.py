@@ -17,14 +17,15 @@ from hanse_schemas.job import Job
 if TYPE_CHECKING:
     from hanse_learning.codecs.stages import Stage
 
-Role = Literal["sparsify", "factor", "quantize", "pack"]
-ORDER: tuple[Role, ...] = ("sparsify", "factor", "quantize", "pack")
+Role = Literal["sparsify", "factor", "quantize", "difference", "pack"]
+ORDER: tuple[Role, ...] = ("sparsify", "factor", "quantize", "difference", "pack")
 """In which codecs of a chain stand; of each role one at most."""
 
 METHODS: Mapping[Role, tuple[str, ...]] = {
     "sparsify": ("choose", "seeded"),
     "factor": ("width", "factors"),
     "quantize": ("write", "read"),
+    "difference": ("write", "read"),
     "pack": ("pack", "unpack"),
 }
 """What a codec of a role has."""
@@ -235,6 +236,15 @@ class TernaryConfig(_BuiltIn):
         return {"bits": 1}
 
 
+class DeltaConfig(_BuiltIn):
+    """Of a model that goes down, the difference to the one that a site holds. It loses nothing."""
+
+    name: Literal["delta"] = "delta"
+    role: ClassVar[Role] = "difference"
+    whole: ClassVar = True
+    made: ClassVar = "deltas:Difference"
+
+
 class ZstdConfig(_BuiltIn):
     """Frames packed without loss by Zstandard.
 
@@ -293,6 +303,14 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
     return tuple(found)
 
 
+def split_down(chain: Sequence[Mapping[str, Any]]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    """A checked `codec.down` in two: what the file is that sites begin with, none where it is the model's own; and how
+    they come to it who hold an older one, none where all are sent the whole."""
+    checked = check_chain(chain, "codec.down")
+    at = next((number for number, config in enumerate(checked) if config.role == "difference"), len(checked))
+    return sections_of(checked[:at]), sections_of(checked[at:])
+
+
 def sections_of(checked: Sequence[CodecConfig]) -> tuple[dict[str, Any], ...]:
     """A checked chain as sections in which every setting stands: two chains are the same where these are."""
     return tuple(config.model_dump(mode="json") for config in checked)
@@ -314,6 +332,9 @@ def check_job_codec(job: Job) -> None:
     if codec is None:
         return
     checked = check_chain(codec.up)
+    if any(each.role == "difference" for each in checked):
+        raise invalid("codec.up", "delta", "a chain without it: what a site sends is a difference already", hint=HINT)
+    _check_deltas(check_chain(codec.down, "codec.down"))
     if sparse := [each.name for each in check_chain(codec.down, "codec.down") if each.role in ("sparsify", "factor")]:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"codec.down: {sparse[0]} leaves out what the model would then lack",
@@ -322,3 +343,12 @@ def check_job_codec(job: Job) -> None:
     if codec.error_feedback and all(config.whole or config.role == "pack" for config in checked):
         names = ", ".join(config.name for config in checked) or "an empty codec.up"
         raise invalid("codec.error_feedback", True, f"false: {names} leaves nothing out")
+
+
+def _check_deltas(down: Sequence[CodecConfig]) -> None:
+    """A difference has as many bytes as the model until it is packed. Sites take it apart outside of the worker's
+    sandbox, by Hanse's own code."""
+    names = [config.name for config in down]
+    if any(config.role == "difference" for config in down) and down[-1].name != "zstd":
+        raise invalid("codec.down", names, "zstd after delta, for a difference by itself is as large as the model",
+                      hint="codec: {down: [{name: delta}, {name: zstd}]}; see docs/codecs.md")  # fmt: skip

@@ -23,6 +23,8 @@ _HALVES: NDArray[np.float32] = np.arange(1 << 16, dtype="<u2").view("<f2").astyp
 class Exact:
     """The numbers as they are: where a chain has no quantizer."""
 
+    width = 0
+
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         del draw
@@ -36,6 +38,8 @@ class Exact:
 class Float16:
     """Half precision."""
 
+    width = 2
+
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         del draw
@@ -48,6 +52,8 @@ class Float16:
 
 class BFloat16:
     """The upper half of float32."""
+
+    width = 2
 
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""

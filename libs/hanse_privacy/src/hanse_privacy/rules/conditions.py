@@ -46,6 +46,8 @@ _RINGS = (
 """What of the section a study decides by itself."""
 _SHARED_PLACES = "random_k"
 """The codec by which all sites send values at the same places."""
+_TO_MODEL = "delta"
+"""The codec that leads from an older model to the one that is sent, to the bit."""
 _APART, _SUMMING = "scaffold", "fedtan"
 _TELLING = frozenset({_APART, _SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
@@ -109,8 +111,7 @@ def coded(job: Job, _sums: SecureAggregation) -> str | None:
 
 
 def coded_model_of_sum(job: Job, _sums: SecureAggregation) -> str | None:
-    down = () if job.codec is None else job.codec.down
-    return f"codec.down: {', '.join(str(each.get('name')) for each in down)}" if down else None
+    return _other_model(job)
 
 
 def remembered_choice(job: Job, _sums: SecureAggregation) -> str | None:
@@ -131,9 +132,14 @@ def _coded_by(job: Job) -> list[str]:
 
 
 def coded_model(job: Job, _privacy: Privacy) -> str | None:
-    if job.codec is None or not job.codec.down:
-        return None
-    return f"codec.down: {', '.join(str(each.get('name')) for each in job.codec.down)}"
+    return _other_model(job)
+
+
+def _other_model(job: Job) -> str | None:
+    """What sites begin with in place of the model; a delta leads to the model itself."""
+    names = [] if job.codec is None else [str(each.get("name")) for each in job.codec.down]
+    others = names[: names.index(_TO_MODEL)] if _TO_MODEL in names else names
+    return f"codec.down: {', '.join(others)}" if others else None
 
 
 def summed_inside(job: Job, sums: SecureAggregation) -> str | None:

@@ -116,9 +116,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "secure_aggregation",
-        "codec.down",
+        "codec.down other than delta",
         "a site remembers what it was asked by the model's digest: one model in two encodings would be two questions",
-        "leave codec.down out",
+        "leave codec.down out, or have it lose nothing: [{name: delta}, {name: zstd}]",
         masked(at.coded_model_of_sum),
     ),
     Rule(
@@ -139,9 +139,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy, any",
-        "codec.down",
+        "codec.down other than delta",
         "the noise is made for the parameters of the model as the site finds them in its file",
-        "leave codec.down out; codec.up goes with noise that is made at the site",
+        "leave codec.down out, or have it lose nothing: [{name: delta}, {name: zstd}]; codec.up goes with noise that "
+        "is made at the site",
         private(at.coded_model),
     ),
     Rule(

@@ -57,7 +57,7 @@ class ReductionJobs:
         if isinstance(job, StudyJob):
             return await self._outcome(job)
         size = (job.model or job.updates[0].ref).size
-        if job.kind in (JobKind.TALLY, JobKind.ENCODE) or size <= self._limits.whole_bytes:
+        if job.kind in (JobKind.TALLY, JobKind.ENCODE, JobKind.DELTA) or size <= self._limits.whole_bytes:
             return await self._outcome(job)
         opened = await self._outcome(job.model_copy(update={"id": f"{job.id}-open", "kind": JobKind.OPEN}))
         if opened.refused:

@@ -125,7 +125,10 @@ class TaskSteps:
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
         await self._ledgers.keep(now=ask.privacy is not None)
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
-        count_bytes((ask.travels, *ask.extras.values()), len(tasks), collector.answers.values())
+        whole = [] if ask.travels is None else [ask.travels] * sum(name not in ask.shorter for name in tasks)
+        ways = [delta.ref for delta in (ask.deltas or ())[-1:]] * sum(ask.shorter.get(name, 0) > 0 for name in tasks)
+        extras = list(ask.extras.values()) * len(tasks)
+        count_bytes((*whole, *ways, *extras), collector.answers.values())
         self._tell_closed(step, ask, gathered)
         return gathered
 
@@ -140,7 +143,8 @@ class TaskSteps:
     ) -> None:  # fmt: skip
         model = None if ask.travels is None else await self._resting(ask.travels, len(own))
         extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
-        resting = replace(ask, model=model, encoded=None, extras=extras)
+        ways = [each.model_copy(update={"ref": await self._resting(each.ref, len(own))}) for each in ask.deltas or ()]
+        resting = replace(ask, model=model, encoded=None, extras=extras, deltas=tuple(ways))
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
         if ask.hands_in:

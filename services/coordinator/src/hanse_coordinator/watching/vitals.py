@@ -167,11 +167,11 @@ class Backlog:
 BACKLOG = Backlog()
 
 
-def count_bytes(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answer]) -> None:
+def count_bytes(sent: Iterable[ObjectRef], answers: Iterable[Answer]) -> None:
     """Add a closed step to the totals that the operator sees, by what carries it: the bus, or the store."""
-    rows = [("down", ref, asked) for ref in sent]
+    rows: list[tuple[str, ObjectRef | None]] = [("down", ref) for ref in sent]
     for answer in answers:
-        rows += [("up", ref, 1) for ref in (answer.update, answer.tally, *answer.extras.values())]
-    for direction, ref, times in rows:
+        rows += [("up", ref) for ref in (answer.update, answer.tally, *answer.extras.values())]
+    for direction, ref in rows:
         if ref is not None:
-            STEP_BYTES.add(ref.size * times, direction=direction, carrier="bus" if ref.key is None else "store")
+            STEP_BYTES.add(ref.size, direction=direction, carrier="bus" if ref.key is None else "store")

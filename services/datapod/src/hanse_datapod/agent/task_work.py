@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.decisions import until_let_out
+from hanse_datapod.agent.deltas import applied
 from hanse_datapod.agent.preflight import Preflight, tells_examples
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
@@ -47,7 +48,7 @@ from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.messages import ObjectRef, Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
 from hanse_privacy.witness import beside, found_beside, is_own, signed_head
@@ -189,10 +190,10 @@ class TaskWork:
         with of_the_data(task):
             examples = await self._data.examples()
         if task.kind not in WORKER_KINDS:
-            given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
+            given = await self._fetch(opened) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)
         await asyncio.to_thread(self._begin, task)
-        model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
+        model = await self._fetch(opened)
         extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
@@ -208,6 +209,19 @@ class TaskWork:
             if not (isinstance(error, HanseError) and error.code is ErrorCode.CANCELLED):
                 await asyncio.to_thread(self._budget.settle, reserved)
             raise
+
+    async def _fetch(self, opened: OpenTask) -> Path | None:
+        """The task's model: made of an older one that is here, where the task says how, or fetched."""
+        task = opened.task
+
+        async def whole() -> None:
+            await self._write_down(asked_link(task))
+            if self._policy.limits.mib_a_day is not None:
+                await asyncio.to_thread(self._moved.sent, (task.model,), self._clock.now().timestamp())
+
+        return await self._link.fetch(
+            task, seconds=max(1.0, opened.seconds_left), apply=applied if task.deltas else None, whole=whole
+        )  # fmt: skip
 
     async def _outcome(
         self, opened: OpenTask, reserved: Reservation | None, examples: int, model: Path | None,
@@ -311,14 +325,18 @@ class TaskWork:
             self._worker.require(task.config)
         require_new_session(self._journal, task)
         if (mib := self._policy.limits.mib_a_day) is not None:
-            self._moved.begin(task, self._clock.now().timestamp(), mib)
+            self._moved.begin(self._to_fetch(task), self._clock.now().timestamp(), mib)
         self._remembered.check(task)
         self._folders.prepare(task)
         self._journal.begin(task)
         self._now.begin(task)
-        fetched = [ref for ref in (task.model, *(task.extras or {}).values()) if ref is not None and ref.key]
+        fetched = [ref for ref in self._to_fetch(task) if ref.key]
         if fetched:
             self._outbox.append(*[asked_link(task)] * len(fetched))
+
+    def _to_fetch(self, task: Task) -> tuple[ObjectRef, ...]:
+        """What the task needs of the hub, of its model and extras."""
+        return (*self._link.to_fetch(task), *(task.extras or {}).values())
 
     def _look_back(self, opened: OpenTask) -> None:
         """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.

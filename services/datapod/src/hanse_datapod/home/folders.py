@@ -211,17 +211,18 @@ def masked(task: Task) -> bool:
 
 
 def needed_for(task: Task) -> int:
-    """Bytes that a task may write: the model, the update, personal layers that are kept, the extras and what is kept of
-    them, and the masked update, whose elements may be wider than the model's.
+    """Bytes that a task may write: the model, what leads to it, the update, personal layers that are kept, the extras
+    and what is kept of them, and the masked update, whose elements may be wider than the model's.
     """
     if task.kind is TaskKind.STUDY:
         # The size of a step's output is not known before; it is mostly smaller than the objects that it is given.
         return STUDY_MARGIN + 3 * sum(ref.size for ref in (task.extras or {}).values())
     size = task.model.size if task.model is not None else 0
+    ways = sum(delta.ref.size for delta in task.deltas or ())
     if task.kind is not TaskKind.TRAIN:
-        return MARGIN + size
+        return MARGIN + size + ways
     masked = max(1, task.masking.ring.default.bits // 16) if task.masking is not None else 0
-    return MARGIN + size * (3 + masked + 3 * len(task.extras or {}))
+    return MARGIN + ways + size * (3 + masked + 3 * len(task.extras or {}))
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -196,7 +196,7 @@ class TaskJournal:
 
 def work_of(task: Task) -> str:
     """SHA-256 over what a task asks, without its id, attempt and deadline, and the place where the model is stored."""
-    varying = frozenset({"id", "step", "issued_at", "deadline", "peers", "model", "ledger"})
+    varying = frozenset({"id", "step", "issued_at", "deadline", "peers", "model", "ledger", "deltas"})
     model = task.model.digest if task.model is not None else ""
     return hashlib.sha256(task.canonical(without=varying) + model.encode()).hexdigest()
 

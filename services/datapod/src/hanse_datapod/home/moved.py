@@ -10,7 +10,7 @@ from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.limits import DAY_S
 from hanse_datapod.policy.refusal import forbidden
-from hanse_fabric.messages import ObjectRef, Task
+from hanse_fabric.messages import ObjectRef
 
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS moved (name TEXT PRIMARY KEY, at REAL NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID"
@@ -24,23 +24,24 @@ class Moved:
     def __init__(self, home: Path) -> None:
         self._database = Database(home / FILE, _TABLE)
 
-    def begin(self, task: Task, now: float, mib: float) -> None:
+    def begin(self, needed: Iterable[ObjectRef], now: float, mib: float) -> None:
         """Count what a task needs of its model and extras.
 
         Args:
+            needed: objects.
             now: Unix time.
             mib: so many may pass within a day.
 
         Raises:
             HanseError: POLICY where these would be more.
         """
-        needed = {ref.digest: ref.size for ref in (task.model, *(task.extras or {}).values()) if ref is not None}
+        sizes = {ref.digest: ref.size for ref in needed}
 
         def do(database: sqlite3.Connection) -> None:
             database.execute("DELETE FROM moved WHERE at < ?", (now - DAY_S,))
             spent = one(database, "SELECT coalesce(sum(size), 0) FROM moved")[0]
             fresh = {
-                name: size for name, size in needed.items()
+                name: size for name, size in sizes.items()
                 if one(database, "SELECT 1 FROM moved WHERE name = ?", name) is None
             }  # fmt: skip
             more = sum(fresh.values())
