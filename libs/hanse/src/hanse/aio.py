@@ -256,17 +256,19 @@ class AsyncProject:
         return AsyncModel(self._transport, await self._transport.send(back))
 
     async def upload_model(self, model: ModelSource) -> str:
-        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
+        """Give the hub a model to start from; answers its digest, for a job's `initial_model`. After a break, the same
+        call goes on behind what the store has, also in another process.
 
         Args:
             model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
         """
-        from hanse.uploads import ask_upload, file_upload, model_file
+        from hanse.uploads import ask_upload, file_upload, model_file, send
 
         with ExitStack() as stack:
             path, ref = await asyncio.to_thread(stack.enter_context, model_file(model))
-            upload = stack.enter_context(file_upload(path, ref, self._transport.ca))
-            await upload.run(lambda step: self._transport.send(ask_upload(self.name, ref, step)))
+            where = f"{self._transport.url} {self.name}"
+            upload = stack.enter_context(file_upload(path, ref, self._transport.ca, to=where))
+            await send(upload, lambda step: self._transport.send(ask_upload(self.name, ref, step)))
         return ref.digest
 
     async def audit(self) -> list[dict[str, Any]]:

@@ -1,10 +1,17 @@
-"""Giving the hub a model to start from: the owner's arrays or file, named by its digest."""
+"""Giving the hub a model to start from: the owner's arrays or file, named by its digest.
+
+How far an upload came is written down in the user's cache. Who uploads the same model after a break goes on behind what
+the store has, also in another process.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +28,10 @@ if TYPE_CHECKING:
     from hanse_fabric.store.uploads import FileUpload
 
     ModelSource = str | Path | Mapping[str, np.ndarray]
+
+
+_FORGOTTEN_S = 7 * 86_400.0
+"""After which nobody goes on with an upload: the hub has given it up long before."""
 
 
 def ask_upload(project: str, model: ObjectRef, step: UploadStep) -> Call[UploadState]:
@@ -58,16 +69,49 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, ObjectRef]]:
 
 
 @contextmanager
-def file_upload(path: Path, model: ObjectRef, ca: Path | None) -> Iterator[FileUpload]:
-    """The file's way to the store, while inside."""
+def file_upload(path: Path, model: ObjectRef, ca: Path | None, *, to: str) -> Iterator[FileUpload]:
+    """The file's way to the store, while inside.
+
+    Args:
+        to: names the hub and the project.
+    """
     from hanse_fabric.store.transfer import HttpTransfer
     from hanse_fabric.store.uploads import FileUpload
 
     transfer = HttpTransfer(ca=ca)
     try:
-        yield FileUpload(transfer, path, model)
+        yield FileUpload(transfer, path, model, notes=_notes(to, model.digest))
     finally:
         transfer.close()
+
+
+async def send(upload: FileUpload, ask: Callable[[UploadStep], Awaitable[UploadState]]) -> None:
+    """Send what the store has not; after a break again, as long as each attempt brings it further.
+
+    Raises:
+        HanseError: as `FileUpload.run`.
+    """
+    while True:
+        before = upload.sent
+        try:
+            await upload.run(ask)
+        except HanseError as error:
+            if error.code is not ErrorCode.UNAVAILABLE or upload.sent <= before:
+                raise
+        else:
+            return
+
+
+def _notes(to: str, digest: str) -> Path | None:
+    """Where it is written down how far an upload came; None where the user has no place for it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "hanse" / "uploads"
+    with suppress(OSError, RuntimeError):
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in cache.iterdir():
+            if old.stat().st_mtime < time.time() - _FORGOTTEN_S:
+                old.unlink(missing_ok=True)
+        return cache / hashlib.sha256(f"{to}\n{digest}".encode()).hexdigest()
+    return None
 
 
 def _check_numbers(arrays: Mapping[str, np.ndarray]) -> None:

@@ -103,6 +103,11 @@ class FileUpload:
         self._etags: dict[int, str] = {}  # in the parts' order, none left out
         self._recall()
 
+    @property
+    def sent(self) -> int:
+        """Parts that the store has, from the first on."""
+        return len(self._etags)
+
     async def run(self, ask: Callable[[UploadStep], Awaitable[UploadState]]) -> str:
         """Send what is not there; returns the object's key.
 
