@@ -206,9 +206,9 @@ def test_whoever_dies_the_run_ends_in_the_same_model(tmp_path: Path) -> None:
 
     for process in ("coordinator-0", "a"):
         found = outcomes_when_killed(
-            tmp_path / process, ["a", "b"], JOB | DELTA | {"rounds": 2}, every=6, process=process, told=told,
+            tmp_path / process, ["a", "b"], JOB | DELTA | {"rounds": 2}, every=13, process=process, told=told,
             worker=Wide,
         )  # fmt: skip
-        assert len(found) > 3
+        assert len(found) > 1
         assert all(each == found[0] for each in found)
         assert found[0][1]  # type: ignore[index]
