@@ -37,9 +37,11 @@ PARTS = (
     "torch/test",
     "torchgen/packaged",
 )
-"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; copies of libraries under
-names that no program asks for, for a wheel has no links; and of pycryptodome all but the ciphers, which the S3 client
-loads (Hanse's own cryptography is another library's)."""
+"""Tests under other names; compilers' parts; copies of libraries under names that no program asks for, for a wheel has
+no links; and of pycryptodome all but the ciphers, which the S3 client loads (Hanse's own cryptography is another
+library's)."""
+COMPILED = "triton/backends/nvidia"
+"""Triton compiles these sources on the machine where a GPU is, and without them no kernel of its runs."""
 ARROW = ("flight", "s3")
 """Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
 
@@ -56,6 +58,8 @@ def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
         yield from (packages / "pyarrow").glob(f"libarrow*_{name}*.so*")
         yield from (packages / "pyarrow").glob(f"_{name}*.so")
     for path in sorted(packages.rglob("*")):
+        if not path.is_dir() and path.is_relative_to(packages / COMPILED):
+            continue
         if path.name in FOLDERS if path.is_dir() else path.suffix in ENDINGS:
             yield path
 

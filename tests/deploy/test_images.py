@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +121,8 @@ def test_slimming_removes_tests_headers_and_parts_that_are_not_declared(tmp_path
         "numpy/_core/multiarray.so", "numpy/_core/tests/test_one.py", "numpy/_core/api.h", "numpy/testing/__init__.py",
         "pyarrow/libarrow_flight.so.2600", "pyarrow/libarrow.so.2600", "pyarrow/lib.cpython-311.so", "hanse/py.typed",
         "scipy/special/_ufuncs.so", "scipy/special/cython_special.so", "scipy/stats/_stats.so", "torch/bin/protoc",
-        "torch/bin/torch_shm_manager",
+        "torch/bin/torch_shm_manager", "triton/tools/link.h", "triton/backends/nvidia/__pycache__/driver.pyc",
+        "triton/backends/nvidia/driver.c", "triton/backends/nvidia/include/cuda.h",
     )  # fmt: skip
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -125,8 +130,27 @@ def test_slimming_removes_tests_headers_and_parts_that_are_not_declared(tmp_path
     gone = {str(path.relative_to(tmp_path)) for path in unneeded(tmp_path, ["special"])}
     assert gone == {
         "numpy/_core/tests", "numpy/_core/api.h", "pyarrow/libarrow_flight.so.2600", "scipy/special/cython_special.so",
-        "scipy/stats", "torch/bin/protoc",
+        "scipy/stats", "torch/bin/protoc", "triton/tools/link.h", "triton/backends/nvidia/__pycache__",
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("scripts")
+def test_what_slimming_leaves_of_triton_still_compiles(tmp_path: Path) -> None:
+    """As it must on the machine where a GPU is, before the first kernel runs."""
+    from slim import unneeded
+
+    triton, headers = find_spec("triton"), Path(sysconfig.get_path("include"))
+    if triton is None or not shutil.which("gcc") or not (headers / "Python.h").exists():
+        pytest.skip("no Triton, no C compiler or no headers of Python")
+    assert triton.origin is not None
+    theirs, ours = Path(triton.origin).parent / "backends/nvidia", tmp_path / "triton/backends/nvidia"
+    shutil.copytree(theirs / "include", ours / "include")
+    shutil.copy(theirs / "driver.c", ours)
+    for path in list(unneeded(tmp_path, None)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    command = ["gcc", "-fsyntax-only", "driver.c", "-Iinclude", f"-I{headers}"]
+    done = subprocess.run(command, cwd=ours, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
