@@ -73,6 +73,25 @@ async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:
     return run
 
 
+async def killing(deployment: Deployment, description: dict[str, Any], *names: str) -> Run:
+    """The completed run of a job in whose first round these processes are killed."""
+    run = await asyncio.to_thread(deployment.project.run, description)
+    before = deployment.hub.supervisor.pids()
+
+    def watch() -> None:
+        for event in run.watch():
+            if event.kind == "round-started" and event.round == 1:
+                for name in names:
+                    os.kill(before[name], signal.SIGKILL)
+
+    await asyncio.to_thread(watch)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    now = deployment.hub.supervisor.pids()
+    assert all(now.get(name) != before[name] for name in names)
+    return run
+
+
 def charges(home: Path, run: Run) -> list[dict[str, Any]]:
     """Of noise: what rounding may do besides has charges of its own."""
     own = [entry for entry in read_chain(home, NAME) if entry["run"] == run.id and entry["what"] == "charge"]
@@ -97,34 +116,23 @@ async def test_a_kernel_normalized_network_trains_privately_and_a_site_that_dies
         "schedule": {"name": "cosine", "length": ROUNDS, "warm_up": 1}, "weights_average": 0.9,
         "augmentation": {"crop": 1, "copies": 2},
     }  # fmt: skip
-    run = await asyncio.to_thread(deployment.project.run, job(SGD, model=KERNEL, train=train))
-    pids = deployment.hub.supervisor.pids()
-    (north,) = [pid for name, pid in pids.items() if "north" in name]
-
-    def watch() -> None:
-        for event in run.watch():
-            if event.kind == "round-started" and event.round == 1:
-                os.kill(north, signal.SIGKILL)
-
-    await asyncio.to_thread(watch)
-    await asyncio.to_thread(run.wait)
-    assert run.state == "completed", run.view.reason
-    assert north not in deployment.hub.supervisor.pids().values()
+    run = await killing(deployment, job(SGD, model=KERNEL, train=train), "datapod-north")
     for site in SITES:
         assert len(charges(deployment.home(site), run)) == ROUNDS
 
 
-async def test_shares_of_noise_in_a_masked_sum_noise_at_the_hub_and_private_control_variates(
+async def test_shares_of_noise_in_a_masked_sum_noise_at_the_hub_and_private_control_variates_outlive_kills(
     deployment: Deployment,
 ) -> None:
     masked = {"secure_aggregation": {"mode": "compensator"}, "weighting": "uniform"}
     scaffold = {"algorithm": "scaffold", "epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.5}}
     jobs = (
-        job(SHARES, model=KERNEL, **masked), job(CENTRAL, model=KERNEL, weighting="uniform"),
-        job(SGD, model=KERNEL, train=scaffold),
-    )  # fmt: skip
-    for description in jobs:
-        run = await ended(deployment, description)
+        (job(SHARES, model=KERNEL, **masked), ["datapod-south", "compensator"]),
+        (job(CENTRAL, model=KERNEL, weighting="uniform"), ["aggregator", "datapod-east"]),
+        (job(SGD, model=KERNEL, train=scaffold), ["datapod-north", "coordinator"]),
+    )
+    for description, names in jobs:
+        run = await killing(deployment, description, *names)
         assert run.view.metrics["accuracy"] > 0
         for site in SITES:
             assert len(charges(deployment.home(site), run)) == ROUNDS
