@@ -1,4 +1,5 @@
-"""Interpreters of other frameworks, each in an environment of its own, for their pins clash with ours and each other's.
+"""Interpreters of other frameworks, each in an environment of its own, for their pins clash with ours and each other's;
+and packages that go beside ours, in a folder of their own, for they are large.
 
 They are made once, below `~/.cache/hanse-peers`, and found there afterwards; `make test` makes them while it lints.
 """
@@ -43,6 +44,34 @@ def interpreter_or_skip(kind: str, *, more: tuple[str, ...] = ()) -> Path:
         return interpreter(kind, more=more)
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"no interpreter with {' '.join(PINS[kind])} could be made: {error}")
+
+
+PIPELINES = ("pytorch-lightning==2.6.6", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "monai==1.6.1")
+_WITH_PIPELINES = (
+    "tokenizers", "huggingface-hub", "httpx2", "httpcore2", "truststore", "hf-xet", "safetensors", "regex", "tqdm",
+    "lightning-utilities",
+)  # fmt: skip
+"""What those need that Hanse's own environment does not have; torch and numpy are its own."""
+
+
+def beside_ours_or_skip(packages: tuple[str, ...] = PIPELINES) -> Path:
+    """A folder with packages that are used beside Hanse, for PYTHONPATH. Tests are skipped in words where it cannot be
+    made."""
+    place = FOLDER / "pipelines"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        with (FOLDER / "pipelines.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            wanted = "\n".join((*packages, *_WITH_PIPELINES))
+            made = place / "made-of"
+            if not made.exists() or made.read_text() != wanted:
+                shutil.rmtree(place, ignore_errors=True)
+                target = ("--no-deps", "--target", str(place))
+                _run(sys.executable, "-m", "pip", "install", "-q", *target, *packages, *_WITH_PIPELINES)
+                made.write_text(wanted)
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"no folder with {' '.join(packages)} could be made: {error}")
+    return place
 
 
 def has(place: Path, name: str, version: str) -> bool:

@@ -24,7 +24,7 @@ import hanse
 from e2e.deployed import DeployedHub, completed, site, start_job
 from hanse.embedded.processes import Child
 from hanse.hub import Project
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.subjects import JOB, JOURNAL, LEASES, REDUCED, RESULT, RUNS, TASK, UPDATE, Role, Stream
 
@@ -74,10 +74,10 @@ def scene(hub: DeployedHub, tmp_path: Path, request: pytest.FixtureRequest) -> I
             yield scene
 
 
-def training(hooks: dict[int, Callable[[], None]]) -> Callable[[SiteTask], None]:
+def training(hooks: dict[int, Callable[[], None]]) -> Callable[[PlainTask], None]:
     """Trains by its task's seed: any other round, site or order gives other bits. A round's hook comes first."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if task.round in hooks:
             hooks.pop(task.round)()  # once: a task may be given again
         chance, model = np.random.default_rng(task.seed), task.model()

@@ -22,14 +22,14 @@ from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.processes import Child, ChildSpec
 from hanse.hub import Hub, Project, Run
-from hanse.site import Site, SiteTask
+from hanse.site import PlainTask, Site
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.subjects import Door
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 
 Arrays = dict[str, np.ndarray]
-Answer = Callable[[SiteTask], None]
+Answer = Callable[[PlainTask], None]
 
 START: Arrays = {"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.float32)}
 
@@ -224,7 +224,7 @@ def project_url(project: Project) -> str:
 def honest(examples: int = 1, step: float = 1.0) -> Answer:
     """Trains by adding `step` to every number."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if task.kind == "train":
             task.push({name: array + np.float32(step) for name, array in task.model().items()}, examples=examples)
         else:
@@ -245,7 +245,7 @@ def tensors(arrays: Mapping[str, np.ndarray]) -> bytes:
     return encode_tensors(layout_like(arrays), arrays)
 
 
-def hand_in(task: SiteTask, data: bytes, ref: ObjectRef | None = None) -> None:
+def hand_in(task: PlainTask, data: bytes, ref: ObjectRef | None = None) -> None:
     """Hand in bytes as an update, under a true or a false reference, with a result that is signed properly."""
     named = ref or ref_of_bytes(data)
     link = task._site._link
@@ -253,7 +253,7 @@ def hand_in(task: SiteTask, data: bytes, ref: ObjectRef | None = None) -> None:
     task._answer(update=named, examples=1)
 
 
-def publish_result(task: SiteTask, data: bytes) -> None:
+def publish_result(task: PlainTask, data: bytes) -> None:
     """Publish bytes where the site's result of the task belongs."""
     asked = task._found.task
     doors = task._site._link.doors

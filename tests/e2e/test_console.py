@@ -19,7 +19,7 @@ import hanse
 from console_browser import Watched, axe_script, chromium
 from e2e.deployed import Answer, DeployedHub, site, start_job
 from hanse.hub import Project
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.tensors.file import read_tensors
 
 PASSWORD = "five wards, one model"
@@ -74,7 +74,7 @@ def enter(watched: Watched, token: str) -> None:
 def learns(seconds: float = 0.0, until: threading.Event | None = None) -> Answer:
     """A site whose model gets better; from `until` on it says nothing more."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if until is not None and until.is_set():
             return
         time.sleep(seconds)

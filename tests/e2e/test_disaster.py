@@ -16,7 +16,7 @@ import numpy as np
 import hanse
 from e2e.deployed import START, Answer, completed, deployed, site
 from hanse.hub import Hub, Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.subjects import Role
 from hanse_fabric.tensors.file import read_tensors
@@ -32,7 +32,7 @@ BACKED_UP_IN = 2
 def training(n: int, gate: threading.Event, arrived: threading.Semaphore) -> Answer:
     """A deterministic step. In the round of the backup each waits until the gate opens."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if task.kind != "train":
             return
         if task.round == BACKED_UP_IN:

@@ -19,7 +19,7 @@ import pytest
 
 from e2e.deployed import DeployedHub, completed, site
 from hanse.hub import Hub, Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import Outcome
@@ -65,7 +65,7 @@ def shares() -> dict[str, Examples]:
 class SumsOnBus:
     """The played site's, on the bus; `before` is called before each contribution."""
 
-    def __init__(self, task: SiteTask, stack: AsyncExitStack, before: Hook, patience: float) -> None:
+    def __init__(self, task: PlainTask, stack: AsyncExitStack, before: Hook, patience: float) -> None:
         asked, link, self._do = task._found.task, task._site._link, task._site._worker.do
         exchange = open_exchange(link.doors, run=asked.run, step=asked.step)
         self._exchange = self._do(stack.enter_async_context(exchange))
@@ -89,7 +89,7 @@ class Played:
         self.before: Hook = lambda _round, _key: None
         self.keys: list[list[str]] = []
 
-    def answer(self, task: SiteTask) -> None:
+    def answer(self, task: PlainTask) -> None:
         asked, stack = check_train(task.config["train"]), AsyncExitStack()
         sums = SumsOnBus(task, stack, self.before, patience_of(asked))
         model = check_model(task.config["model"])

@@ -12,7 +12,7 @@ import pytest
 import hanse
 from e2e.deployed import Answer, DeployedHub, completed, honest, site, start_job
 from hanse.hub import Hub, Project
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.digits import write_shares
@@ -25,7 +25,7 @@ def softmax_regression(folder: Path) -> Answer:
     """Full-batch gradient descent on a site's own file."""
     train, test = np.load(folder / "train.npz"), np.load(folder / "test.npz")
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         model = task.model()
         if task.kind == "train":
             x, y = train["x"], train["y"]  # (n, 64), (n,)
@@ -126,7 +126,7 @@ def test_a_model_that_no_run_could_start_from_is_refused_before_it_is_sent(proje
 def test_closing_a_joined_site_ends_its_loop_over_tasks_and_later_answers_are_errors(
     project: Project, tmp_path: Path
 ) -> None:
-    held: list[SiteTask] = []
+    held: list[PlainTask] = []
     with site(project, "north", tmp_path, held.append), site(project, "south", tmp_path, held.append):
         run = project.run(start_job(project))
         next(event for event in run.watch() if event.kind == "round-started")
@@ -141,7 +141,7 @@ def test_closing_a_joined_site_ends_its_loop_over_tasks_and_later_answers_are_er
 def test_the_best_model_outlives_the_worse_ones_that_follow(project: Project, tmp_path: Path) -> None:
     """Each round adds one to the model, whose distance from three is the metric; the registry keeps five newest."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if task.kind == "train":
             honest()(task)
         else:

@@ -36,7 +36,7 @@ from e2e.deployed import (
 )
 from hanse.embedded.hub import EmbeddedHub
 from hanse.hub import Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse.views import Event
 from hanse_fabric.bus.issuing import region_of
 from hanse_fabric.bus.jwt import credentials, read_credentials, user_jwt
@@ -204,7 +204,7 @@ def test_an_update_larger_than_announced_is_left_out(project: Project, tmp_path:
 
 
 def test_an_upload_larger_than_announced_is_left_out(project: Project, tmp_path: Path) -> None:
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         announced = tensors({"weight": np.full((200, 200), 2, np.float32)})  # not what the honest upload
         asked, link = task._found.task, task._site._link
         digest = ref_of_bytes(announced).digest
@@ -225,7 +225,7 @@ def test_an_announcement_larger_than_the_model_allows_gets_no_link_and_no_place(
 ) -> None:
     refusals: list[HanseError] = []
 
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         ref = ObjectRef(digest="0" * 64, size=1 << 40, key=f"updates/{project.name}/x/{'0' * 64}")
         with pytest.raises(HanseError) as caught:
             task._site._worker.do(task._site._link.send_update(task._found.task, tmp_path / "none", ref=ref))
@@ -243,7 +243,7 @@ def held_until(event: threading.Event) -> Answer:
     """Honest, but after `event`: so that what it waits for is heard in an open round."""
     answer = honest()
 
-    def waiting(task: SiteTask) -> None:
+    def waiting(task: PlainTask) -> None:
         assert event.wait(60)
         answer(task)
 
@@ -253,7 +253,7 @@ def held_until(event: threading.Event) -> Answer:
 def test_a_forged_signature_is_refused_and_is_no_answer(project: Project, tmp_path: Path) -> None:
     published = threading.Event()
 
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         update = tensors(GOOD)
         unsigned = result_for(task._found.task, Outcome.DONE, update=ref_of_bytes(update), examples=1)
         task._site._worker.do(task._site._link.send_update_bytes(task._found.task, ref_of_bytes(update), update))
@@ -268,7 +268,7 @@ def test_a_forged_signature_is_refused_and_is_no_answer(project: Project, tmp_pa
 def test_a_message_of_an_unknown_version_is_refused(project: Project, tmp_path: Path) -> None:
     published = threading.Event()
 
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         result = result_for(task._found.task, Outcome.DONE, update=ref_of_bytes(tensors(GOOD)), examples=1)
         body = json.loads(result.canonical()) | {"schema": "hanse.result/99"}
         publish_result(task, json.dumps(body).encode())
@@ -282,13 +282,13 @@ def test_a_message_of_an_unknown_version_is_refused(project: Project, tmp_path: 
 def test_an_update_for_a_closed_round_is_refused_and_counted(project: Project, tmp_path: Path) -> None:
     second, late = threading.Event(), threading.Event()
 
-    def good(task: SiteTask) -> None:
+    def good(task: PlainTask) -> None:
         if task.round == 2:
             second.set()
             assert late.wait(60)
         honest()(task)
 
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         if task.round == 1:
             model = task.model()
             assert second.wait(60)
@@ -308,13 +308,13 @@ def test_a_closed_rounds_model_is_not_handed_out_any_more(project: Project, tmp_
     second, refused = threading.Event(), threading.Event()
     refusals: list[HanseError] = []
 
-    def good(task: SiteTask) -> None:
+    def good(task: PlainTask) -> None:
         if task.round == 2:
             second.set()
             assert refused.wait(60)
         honest()(task)
 
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         if task.round == 1:
             assert second.wait(60)
             with pytest.raises(HanseError) as caught:

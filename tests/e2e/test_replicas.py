@@ -17,7 +17,7 @@ import pytest
 
 from e2e.deployed import DeployedHub, completed, honest, site, start_job
 from hanse.hub import Hub, Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.transfer import HttpTransfer
@@ -34,10 +34,10 @@ def hub(new_hub: Callable[..., DeployedHub]) -> DeployedHub:
 
 def seeded(
     reached: threading.Event | None = None, goes_on: threading.Event | None = None
-) -> Callable[[SiteTask], None]:
+) -> Callable[[PlainTask], None]:
     """Trains by its task's seed: any other round, site or order gives other bits. May stop in round 3 for a signal."""
 
-    def answer(task: SiteTask) -> None:
+    def answer(task: PlainTask) -> None:
         if task.kind == "train":
             if task.round == 3 and reached is not None and goes_on is not None:
                 reached.set()

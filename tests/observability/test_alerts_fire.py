@@ -26,7 +26,7 @@ import yaml
 from certificates import ThrowawayCa
 from e2e.deployed import DeployedHub, completed, honest, publish_result, site, start_job
 from hanse.hub import Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_coordinator.runs.lease import LeaseRecord
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.budget import SiteBudget
@@ -119,7 +119,7 @@ def test_a_site_that_is_waited_for_makes_its_run_stuck_and_is_named(
 ) -> None:
     released = threading.Event()
 
-    def slow(task: SiteTask) -> None:
+    def slow(task: PlainTask) -> None:
         assert released.wait(120)
         honest()(task)
 
@@ -163,7 +163,7 @@ def test_services_alert_when_their_bus_or_store_is_gone(hub: DeployedHub, promet
 def test_a_malformed_result_counts_as_a_refusal_of_its_site(
     prometheus: Monitored, project: Project, tmp_path: Path
 ) -> None:
-    def forging(task: SiteTask) -> None:
+    def forging(task: PlainTask) -> None:
         publish_result(task, b"nonsense")
         honest()(task)
 
@@ -177,7 +177,7 @@ def test_a_malformed_result_counts_as_a_refusal_of_its_site(
 def test_answers_that_come_after_their_step_are_late(prometheus: Monitored, project: Project, tmp_path: Path) -> None:
     closed = threading.Event()
 
-    def late(task: SiteTask) -> None:
+    def late(task: PlainTask) -> None:
         if task.round == 2:
             return
         assert closed.wait(60)
@@ -185,7 +185,7 @@ def test_answers_that_come_after_their_step_are_late(prometheus: Monitored, proj
         asked = task._found.task
         publish_result(task, link.sign(result_for(asked, "done", examples=1)).encode())  # type: ignore[arg-type]
 
-    def prompt(task: SiteTask) -> None:
+    def prompt(task: PlainTask) -> None:
         if task.round == 2:  # the first round's step is closed
             closed.set()
             time.sleep(5)
@@ -254,7 +254,7 @@ def test_a_run_that_somebody_holds_and_nobody_drives_is_unattended(
 ) -> None:
     first_round = threading.Event()
 
-    def told(task: SiteTask) -> None:
+    def told(task: PlainTask) -> None:
         first_round.set()
         time.sleep(0.5)
         honest()(task)

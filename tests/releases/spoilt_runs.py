@@ -12,7 +12,7 @@ import numpy as np
 
 from e2e.deployed import START, DeployedHub, hand_in, honest, site, start_job, tensors
 from hanse.hub import Project, Run
-from hanse.site import SiteTask
+from hanse.site import PlainTask
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.tensors.refs import ref_of_bytes
 from light_sites import TAIL, Fate, LightSite
@@ -50,7 +50,7 @@ async def spoilt(folder: Path, played: Played, wanted: Callable[[str], bool]) ->
 
 
 def _plain_run(project: Project, folder: Path, played: Played) -> Run:
-    def bad(task: SiteTask) -> None:
+    def bad(task: PlainTask) -> None:
         if task.round == 1:
             hand_in(task, tensors({name: array + 7 for name, array in START.items()}), named)
         else:

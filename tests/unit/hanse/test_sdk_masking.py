@@ -71,8 +71,8 @@ async def test_the_sdk_site_refuses_a_task_that_it_cannot_mask_and_says_what_can
     assert found is not None
     result = Result.decode(found.data)
     assert (result.outcome, result.code, result.update) == (Outcome.REFUSED, "policy", None)
-    assert f"the job asks for {asked}, of which hanse.join is not capable" in result.reason
-    assert "run a datapod" in result.reason
+    assert f"the job asks for {asked}, of which hanse.join without a policy is not capable" in result.reason
+    assert "policy=" in result.reason
     assert not await bus.snapshot(UPDATE.stream, UPDATE.wildcard())
 
 

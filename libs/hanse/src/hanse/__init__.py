@@ -14,8 +14,9 @@ Importing this module loads nothing heavy; the parts are loaded when they are fi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hanse.aio import AsyncHub
@@ -76,17 +77,48 @@ def aconnect(
     return AsyncHub(Transport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
 
 
-def join(url: str, token: str | None = None, *, home: str | Path = "site", ca: str | Path | None = None) -> Site:
-    """Take part in a project with your own training pipeline, without a datapod.
+def join(
+    url: str,
+    token: str | None = None,
+    *,
+    home: str | Path = "site",
+    ca: str | Path | None = None,
+    policy: str | Path | Mapping[str, Any] | None = None,
+    data: str | Path | Sequence[str | Path] = (),
+    examples: int | None = None,
+) -> Site:
+    """Take part in a project with your own training pipeline (docs/own-pipeline.md).
 
     Args:
         url: the hub's address.
         token: the join token; not needed when `home` already holds an identity.
         home: folder for this site's identity and state.
+        ca: certificate authority file, for hubs with a private one.
+        policy: the site's policy file, or what would stand in it: masks, noise, the privacy ledger and the log of what
+            left are made here by it. It needs `pip install 'hanse[datapod]'`. None: what you hand in leaves as it is,
+            and jobs that ask for masks or noise are refused.
+        data: with a policy: the files or folders of your data, which nobody but your pipeline reads. Their content says
+            whether the data are the same as when a question was asked before.
+        examples: with a policy: how many training examples this site has.
+
+    Raises:
+        HanseError: INVALID_INPUT, NOT_FOUND; GONE for a used token; UNAVAILABLE where the hub, or the datapod's
+            package, is not there; LOCKED where another process uses this home.
     """
     from hanse.site import Site
+    from hanse_fabric.errors import invalid
 
-    return Site(url, token, home=Path(home), ca=Path(ca) if ca else None)
+    where, authority = Path(home), Path(ca) if ca else None
+    files = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+    if policy is None:
+        if files or examples is not None:
+            given = "data" if files else "examples"
+            raise invalid(given, files or examples, "nothing, where no policy is given, which it is for")
+        return Site(url, token, home=where, ca=authority)
+    from hanse.site_with_policy import SiteWithPolicy
+
+    rules = Path(policy) if isinstance(policy, str | Path) else policy
+    return SiteWithPolicy(url, token, home=where, ca=authority, policy=rules, data=files, examples=examples)
 
 
 def load(path: str | Path, *, record: str | Path | None = None, trusted_key: bytes | None = None) -> TrainedModel:

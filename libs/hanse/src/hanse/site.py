@@ -7,17 +7,21 @@ for task in site.tasks():
         task.push(trained, examples=n, metrics={"loss": 0.3})
     elif task.kind == "evaluate":
         task.report(examples=n, metrics=my_test(task.model()))
+
+Masks, noise, a ledger and a log of what left come with a policy: `hanse.site_with_policy`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse.background import LoopThread
+from hanse.site_task import SiteTask as SiteTask
+from hanse.site_task import no_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_site.enrol import enrol
@@ -60,7 +64,7 @@ class Site:
                 if open_task.seconds_left > 0 and self._still_open(open_task):
                     refusal = cannot(open_task.task)
                     if refusal is None:
-                        yield SiteTask(self, open_task)
+                        yield PlainTask(self, open_task)
                     else:
                         self._worker.do(refuse(self._link, open_task.task, refusal))
         finally:
@@ -92,23 +96,27 @@ class Site:
 
 
 def cannot(task: Task) -> HanseError | None:
-    """Why a task is not one for a site without a datapod: it can neither mask what it sends nor add noise to it."""
+    """Why a task is not one for a site without a policy: it can neither mask what it sends, nor add noise to it, nor
+    encode it."""
     if task.kind is TaskKind.INITIALIZE:
         return None
+    codec = task.config.get("codec") or {}
     if task.masking is not None:
         asked = f"secure_aggregation (mode {task.masking.mode})"
     elif task.privacy is not None and task.privacy.privacy.placement != "central":
         asked = f"privacy (placement {task.privacy.privacy.placement})"
     elif task.kind is TaskKind.CHECK:
         return HanseError(
-            ErrorCode.POLICY, "this site has no datapod that could say; hanse.join takes part all the same"
+            ErrorCode.POLICY, "this site has no policy, so it cannot say; hanse.join takes part all the same"
         )
+    elif codec.get("up") or codec.get("down"):
+        asked = "codec"
     else:
         return None
     return HanseError(
         ErrorCode.POLICY,
-        f"the job asks for {asked}, of which hanse.join is not capable: nothing was sent",
-        hint="run a datapod at this site, with the training pipeline as its site code: docs/site-code.md",
+        f"the job asks for {asked}, of which hanse.join without a policy is not capable: nothing was sent",
+        hint="hanse.join(..., policy='policy.yaml') makes masks, noise and codecs at the site: docs/own-pipeline.md",
     )
 
 
@@ -137,8 +145,8 @@ async def _stay_present(link: SiteLink) -> None:
         await asyncio.sleep(link.pace)
 
 
-class SiteTask:
-    """One open task of this site."""
+class PlainTask(SiteTask):
+    """A task of a site without a policy: what is handed in leaves as it is."""
 
     def __init__(self, site: Site, found: OpenTask) -> None:
         self._site = site
@@ -146,7 +154,6 @@ class SiteTask:
 
     @property
     def kind(self) -> str:
-        """`initialize`, `train` or `evaluate`."""
         return self._found.task.kind.value
 
     @property
@@ -155,68 +162,49 @@ class SiteTask:
 
     @property
     def seed(self) -> int:
-        """The seed of this task, for repeatable training."""
         return self._found.task.seed
 
     @property
     def config(self) -> dict[str, Any]:
-        """The job's `model` and `train` sections."""
         return dict(self._found.task.config)
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline."""
         return self._found.seconds_left
 
-    def model(self) -> dict[str, np.ndarray]:
-        """The task's model: arrays by entry name, copies that may be changed."""
+    def _report(self, examples: int, metrics: dict[str, float]) -> None:
+        self._answer(examples=examples, metrics=metrics)
+
+    def fail(self, reason: str) -> None:
+        self._answer(outcome=Outcome.FAILED, reason=reason, code=ErrorCode.TRAINING_FAILED.code)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
         import numpy
 
         from hanse_fabric.tensors.file import read_tensors
 
-        path = self._fetch()
-        _, arrays = read_tensors(path)
+        _, arrays = read_tensors(self._fetch())
         return {name: numpy.array(array) for name, array in arrays.items()}
 
-    def push(
-        self, model: Mapping[str, np.ndarray], *, examples: int, metrics: Mapping[str, float] | None = None
-    ) -> None:
-        """Hand in the trained model; the difference to the task's model is what is sent.
-
-        Args:
-            model: arrays by entry name, with the shapes of `model()`.
-            examples: training examples behind it: its weight in the mean.
-            metrics: finite numbers by name.
-
-        Raises:
-            HanseError: INVALID_INPUT naming an entry that is missing, unknown, or wrongly shaped.
-        """
-        from hanse.updates import write_update
+    def _push(self, model: dict[str, np.ndarray], examples: int, metrics: dict[str, float]) -> None:
+        from hanse.updates import write_first, write_update
 
         path = self._site.identity.home / "outgoing" / f"{self._found.task.id}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_update(path, self._fetch(), model)
+        if self._found.task.kind is TaskKind.INITIALIZE:
+            write_first(path, model)
+        else:
+            write_update(path, self._fetch(), model)
         link = self._site._link
         ref = self._site._worker.do(link.send_update(self._found.task, path))
         self._answer(update=ref, examples=examples, metrics=metrics)
         path.unlink()
 
-    def report(self, *, examples: int, metrics: Mapping[str, float]) -> None:
-        """Hand in metrics without an update: the answer to `evaluate`."""
-        self._answer(examples=examples, metrics=metrics)
-
-    def fail(self, reason: str) -> None:
-        """Say that the task could not be done, and why; the owner sees it."""
-        self._answer(outcome=Outcome.FAILED, reason=reason, code=ErrorCode.TRAINING_FAILED.code)
-
     def _fetch(self) -> Path:
         path = self._site._worker.do(self._site._link.fetch(self._found.task))
         if path is None:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"task {self.kind}: it has no model to start from")
+            raise no_model(self.kind)
         return Path(path)
 
     def _answer(self, **fields: Any) -> None:
         self._site._worker.do(self._site._link.answer(result_for(self._found.task, **fields)))
-
-    def __repr__(self) -> str:
-        return f"<hanse task {self.kind}, round {self.round}>"

@@ -25,9 +25,10 @@ from hanse_schemas.http.reading import read, write
 if TYPE_CHECKING:
     import numpy as np
 
+    from hanse.arrays import Model
     from hanse_fabric.store.uploads import FileUpload
 
-    ModelSource = str | Path | Mapping[str, np.ndarray]
+    ModelSource = str | Path | Model
 
 
 _FORGOTTEN_S = 7 * 86_400.0
@@ -45,7 +46,8 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, ObjectRef]]:
     """The model as a tensor file, and what names it, while inside.
 
     Args:
-        model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
+        model: arrays by entry name, or nested (`hanse.arrays`), floats as parameters; or the path of a tensor
+            file, such as a downloaded version.
 
     Raises:
         HanseError: NOT_FOUND, or INVALID_INPUT when it is no tensor file, is empty, or holds a number that is not
@@ -55,10 +57,13 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, ObjectRef]]:
     from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 
     with tempfile.TemporaryDirectory(prefix="hanse-upload-") as folder:
-        if isinstance(model, Mapping):
-            arrays, layout = dict(model), layout_like(model)
-        else:
+        if isinstance(model, str | Path):
             layout, arrays = read_tensors(Path(model))
+        else:
+            from hanse.arrays import by_name
+
+            arrays = by_name(model)
+            layout = layout_like(arrays)
         _check_numbers(arrays)
         # Written anew even from a file: another writer's header need not be ours to the byte.
         path = Path(folder) / "model.safetensors"

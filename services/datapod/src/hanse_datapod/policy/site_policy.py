@@ -334,13 +334,20 @@ def load_policy(path: Path | None) -> Policy:
             ErrorCode.INVALID_INPUT, f"policy file {path}: it is empty, the site's rules were expected",
             hint="{} is the default policy",
         )  # fmt: skip
+    return check_policy(body, f"policy file {path}")
+
+
+def check_policy(body: object, what: str) -> Policy:
+    """A policy of what stands in its file; raises as `load_policy`.
+
+    Args:
+        what: it is, in errors.
+    """
     try:
         return Policy.model_validate(body)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"policy file {path}: {explain(error, Policy)}",
-            hint="see docs/site-administrator.md",
+            ErrorCode.INVALID_INPUT, f"{what}: {explain(error, Policy)}", hint="see docs/site-administrator.md"
         ) from None
 
 

@@ -1,0 +1,123 @@
+"""The examples of `hanse.join` with a policy, each at three sites of a hub under a compensator's masks: they learn, and
+nothing of one site leaves unmasked. docs/own-pipeline.md names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from e2e.deployed import DeployedHub, completed, project_url
+from foreign_interpreters import beside_ours_or_skip
+from hanse.hub import Hub, Project
+from hanse_fabric.tensors.file import read_tensors
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+AT_ONCE = Path(__file__).parents[1] / "pipelines_at_sites.py"
+SITES = ["east", "north", "south"]
+MASKED = {"secure_aggregation": {"mode": "compensator"}}
+JOB = {
+    "model": {"name": "logistic"}, "participants": {"minimum": 3, "deadline": 120}, "train": {"epochs": 2},
+    "evaluate": {"every": 1},
+}  # fmt: skip
+LEAST = {"lightning_digits": ("accuracy", 0.7), "lora_text": ("accuracy", 0.75), "monai_segmentation": ("dice", 0.7)}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@contextmanager
+def process(*command: str, log: Path, packages: Path | None = None) -> Iterator[None]:
+    """A process while inside; it must not have ended by itself."""
+    with log.open("w") as said:
+        beside = {} if packages is None else {"PYTHONPATH": str(packages)}
+        running = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=os.environ | beside)
+        try:
+            yield
+            assert running.poll() is None, log.read_text()[-3000:]
+        finally:
+            running.send_signal(signal.SIGKILL)
+            running.wait(30)
+
+
+def policy_of(hub: DeployedHub, folder: Path) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(json.dumps({"masking": {"required": True, "compensator": hub.hub.compensator_key}}))
+    return path
+
+
+def left(home: Path) -> list[dict]:
+    """What left a site, by its own log."""
+    return [json.loads(line) for line in (home / "outbox.jsonl").read_text().splitlines()]
+
+
+def require_masked(homes: list[Path], rounds: int) -> None:
+    """Of training and evaluation nothing left but masked; one site sent the first model, which is of no data."""
+    logs = [left(home) for home in homes]
+    assert sum(entry["what"] == "update" for log in logs for entry in log) == 1
+    for log in logs:
+        assert sum(entry["what"] == "masked-update" for entry in log) == rounds
+        assert not [entry for entry in log if entry["what"] == "result" and "metrics" in (entry["shape"] or "")]
+
+
+def test_scikit_learn_trains_masked_and_plain_to_one_model_from_the_command_line(
+    hub: DeployedHub, client: Hub, tmp_path: Path
+) -> None:
+    project = client.projects.create("pipeline-sklearn", schema={"kind": "open"})
+    policy = policy_of(hub, tmp_path)
+    with_masks = {"masking": {"compensator": hub.hub.compensator_key}}
+    policy.write_text(json.dumps(with_masks))
+    processes = [_command(project, name, part, tmp_path, policy) for part, name in enumerate(SITES)]
+    logs = [tmp_path / f"{name}.log" for name in SITES]
+    with process(*processes[0], log=logs[0]), process(*processes[1], log=logs[1]), process(*processes[2], log=logs[2]):
+        masked = completed(project.run({**JOB, **MASKED, "rounds": 3}))
+        plain = completed(project.run({**JOB, "rounds": 3}))
+        private = completed(
+            project.run(
+                {**JOB, "rounds": 1, "weighting": "uniform", "evaluate": {"every": 0},
+                 "privacy": {"placement": "local", "mechanism": "gaussian", "epsilon": 50.0, "clip": 1.0}}
+            )
+        )  # fmt: skip
+    assert list(masked.metrics["accuracy"])[-1] > 0.85
+    arrays = [read_tensors(run.model.download(tmp_path / run.id))[1] for run in (masked, plain)]
+    assert {name: array.shape for name, array in arrays[0].items()} == {"0": (10, 64), "1": (10,)}
+    for name, array in arrays[0].items():
+        assert abs(array - arrays[1][name]).max() < 1e-6
+    assert private.state == "completed"
+    for name in SITES:
+        spent = (tmp_path / name / "privacy.jsonl").read_text()
+        assert spent.count("gaussian, local") == 1, "the ledger was charged for the private round, once"
+
+
+def _command(project: Project, name: str, part: int, folder: Path, policy: Path) -> list[str]:
+    return [
+        sys.executable, str(EXAMPLES / "sklearn_digits.py"), "--hub", project_url(project), "--token",
+        project.invite(name), "--home", str(folder / name), "--part", str(part), "--policy", str(policy),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("example", LEAST)
+def test_pipelines_of_torch_train_masked(example: str, hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
+    packages = beside_ours_or_skip()
+    metric, least = LEAST[example]
+    project = client.projects.create(f"pipeline-{example.replace('_', '-')}", schema={"kind": "open"})
+    tokens = [f"{name}={project.invite(name)}" for name in SITES]
+    command = [
+        sys.executable, str(AT_ONCE), str(EXAMPLES / f"{example}.py"), project_url(project),
+        str(policy_of(hub, tmp_path)), str(tmp_path), *tokens,
+    ]  # fmt: skip
+    with process(*command, log=tmp_path / "sites.log", packages=packages):
+        masks = {"mode": "compensator", "metrics": [metric]}
+        run = completed(project.run({**JOB, "secure_aggregation": masks, "rounds": 3}))
+    assert list(run.metrics[metric])[-1] > least
+    require_masked([tmp_path / name for name in SITES], rounds=3)
+    if example == "lora_text":
+        names = set(read_tensors(run.model.download(tmp_path / "adapters"))[1])
+        assert names
+        assert all("lora_" in name or "classifier" in name for name in names), "the base model never leaves"
