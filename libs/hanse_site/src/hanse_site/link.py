@@ -412,6 +412,7 @@ class SiteLink:
         rules: tuple[str, ...] | None = None,
         budget: BudgetTold | None = None,
         paused: bool | None = None,
+        place: str | None = None,
     ) -> Presence:
         """The sign of life that `presence` sends."""
         return Presence(
@@ -427,6 +428,7 @@ class SiteLink:
             rules=rules,
             budget=budget,
             paused=paused,
+            place=place,
         )
 
     async def presence(
@@ -439,6 +441,7 @@ class SiteLink:
         rules: tuple[str, ...] | None = None,
         budget: BudgetTold | None = None,
         paused: bool | None = None,
+        place: str | None = None,
     ) -> None:
         """Tell the hub that this participant is here. Sent on connecting and each `pace` seconds, which the hub names
         in its answer.
@@ -446,14 +449,14 @@ class SiteLink:
         Args:
             protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
             unfit: true where the site refuses its data.
-            rules, budget, paused: as in `Presence`.
+            rules, budget, paused, place: as in `Presence`.
 
         Raises:
-            HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
+            HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN; CONFLICT where the site shows life from another place.
         """
         said = self.presence_message(
             device=device, working_on=working_on, protocols=protocols, unfit=unfit, rules=rules, budget=budget,
-            paused=paused,
+            paused=paused, place=place,
         ).encode()  # fmt: skip
         told = OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0))
         self.pace = min(max(told.again or SLOWEST_PACE_S, _QUICKEST_PACE_S), SLOWEST_PACE_S)

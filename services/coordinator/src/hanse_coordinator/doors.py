@@ -11,10 +11,12 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import TypeVar
 
 from hanse_coordinator.absence import note_there
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.one_place import OnePlace
 from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.watching.notices import Notices
@@ -48,6 +50,7 @@ from hanse_fabric.subjects import (
 from hanse_fabric.telemetry import inject
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS
 
+Said = TypeVar("Said", Presence, Progress)
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _GROUP = "coordinators"
@@ -71,6 +74,7 @@ class SiteDoors:
     ) -> None:
         self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
         self._enrolled, self._ledger = enrolled or Enrolled(bus), ledger_of(bus)
+        self._one_place = OnePlace(bus, instance)
         self._open_steps, self._handed_in = open_steps_of(bus), Lately(bus.clock, _REMEMBERED_S)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
         handlers = {
@@ -184,7 +188,7 @@ class SiteDoors:
             subject = TELL.of(region=(await self._enrolled.require(**who)).connects_in, **who)
             await self._bus.tell(subject, str(error).encode()[:2000], headers={REFUSED: request.kind.value})
 
-    async def _require_readable(self, kind: type[Presence | Progress], subject: str, request: Request) -> None:
+    async def _require_readable(self, kind: type[Said], subject: str, request: Request) -> Said:
         """What people are shown later is looked at here, where its site can be told.
 
         Raises:
@@ -201,10 +205,11 @@ class SiteDoors:
         except HanseError as error:
             await self._aside.put(subject, request.content, error)
             raise
+        return said
 
     async def _presence(self, request: Request) -> bytes:
         subject = PRESENCE.of(project=request.project, participant=request.participant)
-        await self._require_readable(Presence, subject, request)
+        await self._one_place.require(await self._require_readable(Presence, subject, request))
         writing = self._bus.publish(subject, request.content, timeout=10.0)
         _, records = await asyncio.gather(writing, self._bus.snapshot(_TASKS, _all_tasks(request)))
         again = pace_of(self._enrolled.known)

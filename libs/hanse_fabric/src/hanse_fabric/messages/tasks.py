@@ -221,10 +221,14 @@ class Presence(Message):
         rules: its policy in words; None: it does not say.
         budget: what of its privacy budget for the project is spent; None: it does not say.
         paused: true where its administrator lets no task begin; None: tasks may.
+        place: a word for where its home lies, which tells nothing of it; None: it does not say.
     """
 
     schema_id: ClassVar[str] = "hanse.presence/2"
-    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit", "every", "rules", "budget", "paused"}))
+    grown: ClassVar = (
+        "hanse.presence/1",
+        frozenset({"protocols", "unfit", "every", "rules", "budget", "paused", "place"}),
+    )
 
     project: Slug
     participant: Slug
@@ -240,6 +244,7 @@ class Presence(Message):
     )
     budget: BudgetTold | None = None
     paused: bool | None = None
+    place: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
 
 
 class Progress(Message):

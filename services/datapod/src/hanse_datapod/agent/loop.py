@@ -19,6 +19,7 @@ from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.home.place import told_place
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.lanes import StudyLanes
 from hanse_datapod.study.tasks import belongs_to_study
@@ -55,7 +56,7 @@ class Agent:
         outbox: Outbox,
         studies_at_once: int = 2,
     ) -> None:
-        self._link, self._clock = link, link.bus.clock
+        self._link, self._clock, self._home = link, link.bus.clock, home
         self._outbox = outbox
         self._protocols = policy.protocols
         self._telling = Telling(home, policy, link.identity.project)
@@ -78,7 +79,8 @@ class Agent:
         """Work until cancelled.
 
         Raises:
-            ExceptionGroup: of HanseError, FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
+            ExceptionGroup: of HanseError, FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant;
+                CONFLICT where its home runs in another place, too.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -94,6 +96,7 @@ class Agent:
 
     async def _presence(self) -> None:
         subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
+        place = await asyncio.to_thread(told_place, self._home, self._link.identity.signing_key)
         while True:
             self._news.clear()
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
@@ -101,14 +104,14 @@ class Agent:
             try:
                 told: dict[str, Any] = {
                     "working_on": working_on, "protocols": self._protocols,
-                    "unfit": self._data.unfit is not None or None,
+                    "unfit": self._data.unfit is not None or None, "place": place,
                     **await asyncio.to_thread(self._telling.fields, device),
                 }  # fmt: skip
                 size = len(self._link.presence_message(**told).encode())
                 await self._write_down(Leaving("presence", subject, size))
                 await self._link.presence(**told)
             except HanseError as error:
-                if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
+                if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED, ErrorCode.CONFLICT):
                     raise
                 _log.warning("no sign of life could be sent", extra={"reason": error.message})
             await self._until_next(device)

@@ -1,13 +1,15 @@
 """Where a home lies. One that was copied or restored may have made masks before that it does not remember.
 
 So a home that finds itself elsewhere, by inode, file system or machine, erases the secrets of sums under way, and its
-datapod does not start until the administrator says why it was moved. What a snapshot brings back in place goes unseen;
+datapod does not start until the administrator says why it was moved. Signs of life name the place, so
+that a hub notices two. What a snapshot brings back in place goes unseen;
 so does a restored home whose inode has the old number, on a file system that keeps no generations of inodes.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -18,6 +20,7 @@ from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.folders import PAIRWISE
 from hanse_datapod.home.works import FILE
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import SigningKey
 
 _TABLE = "CREATE TABLE IF NOT EXISTS place (number INTEGER PRIMARY KEY CHECK (number = 1), value TEXT NOT NULL)"
 _MACHINE = Path("/etc/machine-id")
@@ -65,6 +68,13 @@ def _here(database: Database, home: Path) -> str:
     )  # The file is there now, and what follows, which ends locks on it, is in no transaction.
     machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
     return f"inode {inode(home / FILE)}, file system {os.statvfs(home).f_fsid:x}, machine {machine}"
+
+
+def told_place(home: Path, key: SigningKey) -> str:
+    """The word by which the hub tells this place from others: 32 hexadecimal digits, which only who has the site's key
+    can make, and of which nobody learns where the home lies. Blocks."""
+    here = _here(Database(home / FILE, _TABLE), home)
+    return hashlib.sha256(key.sign(f"hanse place: {here}".encode())).hexdigest()[:32]
 
 
 def inode(file: Path) -> str:
