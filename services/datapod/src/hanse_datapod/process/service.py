@@ -12,6 +12,7 @@ from typing import Any
 
 from hanse_datapod.data.settings import DataSettings, TableOptions
 from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.process.one_ledger import require_one_ledger
 from hanse_datapod.process.participant import read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.window.serve import window
@@ -50,6 +51,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     # What `load()` reads is read before any task comes, and so by code that must be approved by now.
     strict = settings.data_kind == "code"
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code, listed, strict=strict)
+    await asyncio.to_thread(require_one_ledger, listed, partial(_data, settings), policy)
     async with window(settings.window, listed, policy, settings.code, service.clock):
         await _take_part(service, policy, listed, settings.token.get_secret_value() if not homes else "")
 
