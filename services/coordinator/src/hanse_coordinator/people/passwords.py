@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import secrets
 
 from argon2 import Parameters, PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -32,12 +34,23 @@ def _unfit(why: str) -> HanseError:
     )
 
 
+def nobodys_hash(parameters: Parameters) -> str:
+    """In the form of a hash, without one: checking a password against it takes as long as any check, and making it
+    takes no time, when a replica starts."""
+    salt, made = (
+        base64.b64encode(secrets.token_bytes(size)).decode().rstrip("=")
+        for size in (parameters.salt_len, parameters.hash_len)
+    )
+    costs = f"m={parameters.memory_cost},t={parameters.time_cost},p={parameters.parallelism}"
+    return f"$argon2{parameters.type.name.lower()}$v={parameters.version}${costs}${salt}${made}"
+
+
 class Passwords:
     """Makes hashes of passwords and checks them, in threads, so many at once that memory and processors are left."""
 
     def __init__(self, parameters: Parameters = RFC_9106_LOW_MEMORY) -> None:
         self._hasher = PasswordHasher.from_parameters(parameters)
-        self._nobodys = self._hasher.hash("nobody has this password")
+        self._nobodys = nobodys_hash(parameters)
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
 
