@@ -26,6 +26,7 @@ from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.terms import RoundNoise
 from hanse_privacy.ledger import NAME
+from hanse_privacy.noise.counts import Change, count_noise
 from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import Site, task
 
@@ -374,7 +375,7 @@ def test_metrics_that_hide_one_row_are_refused_where_a_person_may_have_many(tmp_
         budget.reserve(asked, examples=100, model=None, units=20)
 
 
-def test_a_site_counts_its_own_noise_and_its_share_of_a_sum_by_its_accountant() -> None:
+def test_a_sites_own_noise_is_by_its_accountant_and_its_share_of_a_sum_by_that_of_all() -> None:
     own = {"mechanism": "gaussian", "noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
     shared = own | {"mechanism": "discrete_gaussian", "placement": "distributed"}
 
@@ -383,7 +384,25 @@ def test_a_site_counts_its_own_noise_and_its_share_of_a_sum_by_its_accountant() 
         return noise.multiplier
 
     assert multiplier(own, "pld") < 0.95 * multiplier(own, "rdp")
-    assert multiplier(shared, "pld") == multiplier(own, "pld")
+    # Shares make one noise, by one accountant for all; whoever counts otherwise counts the noise that there is.
+    assert multiplier(shared, "rdp") == multiplier(shared, "pld") == multiplier(own, "pld")
+    counts = {"epsilon": 1.0, "delta": 1e-5}
+    sections = [terms(**section).privacy for section in (own, shared)]
+    alone, together = [
+        {count_noise(each, Change(1e6, 1e6), active=3, accountant=name, **counts).event for name in ("pld", "rdp")}
+        for each in sections
+    ]
+    assert (len(alone), len(together)) == (2, 1)
+
+
+@pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
+def test_sites_that_share_noise_have_no_epsilon_each(mechanism: str) -> None:
+    noise = {"noise": "distributed-gamma"} if "laplace" in mechanism else {}
+    section = {"mechanism": mechanism, "placement": "distributed", "site_epsilon": {"north": 2.0}, **noise}
+    with pytest.raises(HanseError, match="site_epsilon"):
+        terms_of_work(terms(**section), "north", {}, examples=100, coordinates=None)
+    with pytest.raises(HanseError, match="site_epsilon"):
+        count_noise(terms(**section).privacy, Change(1e6, 1e6), active=3, multiplier=1.0)
 
 
 def test_training_without_a_train_section_is_charged_for_the_defaults(tmp_path: Path) -> None:

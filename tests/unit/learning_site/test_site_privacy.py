@@ -84,3 +84,11 @@ def test_a_task_without_the_section_is_not_touched_and_a_wrong_one_is_refused() 
     assert private is not None
     with pytest.raises(HanseError, match="steps, batch and rate"):
         private.dp_sgd()
+
+
+def test_numbers_of_sixteen_bits_are_no_longer_than_the_clip_that_shares_of_noise_are_for() -> None:
+    layout = Layout.of([Entry("a", "F16", (1000,))])
+    given = {"a": np.ones(1000, np.float16)}
+    terms = SitePrivacy.model_validate({"mechanism": "discrete_gaussian", "clip": 1e-6, "scale": 0.0})
+    made = privatize(given, layout, terms, source=NoiseSource(bytes(32)))
+    assert norm_of([made["a"].reshape(-1)], order=2) <= 1e-6

@@ -29,7 +29,7 @@ def terms_of_work(
         config: the task's, whose `train` section dp_sgd depends on.
         coordinates: counts the numbers of the received model, where the noise depends on them; None: there is no model.
         units: who have the examples, where the project's schema says it: dp_sgd hides and samples them.
-        accountant: of the site. Sites with different ones add shares of different noise, of which each is enough.
+        accountant: of the site, which makes noise by it that is its own; shares of noise are made by one for all.
         ring: of the masked sum; None: there is none, and nothing is rounded to its grid.
 
     Raises:

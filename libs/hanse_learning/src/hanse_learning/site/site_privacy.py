@@ -22,6 +22,8 @@ from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.staircase import Staircase
 
 _BLOCK = 1 << 18
+_EXACT = 4
+"""Bytes of a number from which on rounding to it is less than what is taken off the clip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,9 @@ def privatize(
     for block in _blocks(arrays):
         values = block.astype(np.float64) * factor
         block[...] = values if mechanism is None else add(values, mechanism, source)
+        if mechanism is None and block.itemsize < _EXACT:
+            # Numbers of 16 bits are far apart near zero: rounded up, an update would be longer than its noise is for.
+            np.copyto(block, np.nextafter(block, block.dtype.type(0)), where=np.abs(block) > np.abs(values))
     return made
 
 

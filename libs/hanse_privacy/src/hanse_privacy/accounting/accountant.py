@@ -36,6 +36,17 @@ class Accountant(Protocol):
         ...
 
 
+def accountant_of(placement: str, own: AccountantName) -> AccountantName:
+    """By which the noise of a placement is made.
+
+    Args:
+        own: of the site, or hub, that makes it.
+    """
+    # Shares of one noise are parts of a whole that all who add one must reckon alike. Whoever counts otherwise does so
+    # with the noise that there is: were it charged for the larger noise of its own reckoning, it would pay too little.
+    return "pld" if placement == "distributed" else own
+
+
 def make_accountant(name: AccountantName = "pld") -> Accountant:
     """`pld` is tight for releases of one kind, and proved for those that are chosen by what came before; `rdp` is
     looser, and its proof is for releases that are fixed beforehand."""

@@ -4,7 +4,22 @@ together keep what the job says, in whichever order and however one follows from
 
 from __future__ import annotations
 
+from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import USUAL_SHARE, Privacy
+
+
+def require_one_epsilon(privacy: Privacy) -> None:
+    """Check that all who add shares of a sum's noise make them by one epsilon. Each is charged for the noise of all, so
+    one with a smaller epsilon than the others' would be charged for more noise than these make with it.
+
+    Raises:
+        HanseError: INVALID_INPUT for a section with an epsilon of some site's own and placement `distributed`.
+    """
+    if privacy.placement == "distributed" and privacy.site_epsilon:
+        raise invalid(
+            "privacy.site_epsilon", f"{len(privacy.site_epsilon)} sites", "none with placement distributed",
+            hint="all sites share the noise of a sum: use placement local, or one epsilon for all",
+        )  # fmt: skip
 
 
 def share_of(privacy: Privacy) -> float:

@@ -21,10 +21,10 @@ from typing import Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_privacy.accounting.accountant import AccountantName
+from hanse_privacy.accounting.accountant import AccountantName, accountant_of
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
 from hanse_privacy.accounting.events import Event, Kind
-from hanse_privacy.accounting.parts import of_rounds
+from hanse_privacy.accounting.parts import of_rounds, require_one_epsilon
 from hanse_privacy.correlated.sensitivity import sensitivity
 
 Unit = Literal["example", "unit", "site", "run"]
@@ -116,10 +116,14 @@ def round_noise(
         work: needed for dp_sgd.
         coordinates: how many numbers the update has; needed for staircase, whose guarantee is of each coordinate.
 
+        accountant: of whoever adds the noise alone; shares are made by one for all (`accountant_of`).
+
     Raises:
-        HanseError: INVALID_INPUT where no noise keeps the budget, what is needed is missing, or the clip is too small.
+        HanseError: INVALID_INPUT where no noise keeps the budget, what is needed is missing, the clip is too small, or
+            sites that share noise have an epsilon each.
     """
-    privacy = of_rounds(terms.privacy)
+    require_one_epsilon(terms.privacy)
+    privacy, accountant = of_rounds(terms.privacy), accountant_of(terms.privacy.placement, accountant)
     epsilon = privacy.site_epsilon.get(participant, privacy.epsilon)
     if privacy.clip < LEAST_CLIP:
         raise invalid("privacy.clip", privacy.clip, f"{LEAST_CLIP:g} or more, beside which no rounding counts")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
-from hanse_privacy.accounting.parts import of_rounds
+from hanse_privacy.accounting.parts import of_rounds, require_one_epsilon
 from hanse_privacy.correlated.matrix import LARGEST_SIGMA, inverse_column
 from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import concentrated_epsilon
@@ -66,6 +66,7 @@ def check_distributed(privacy: Privacy, active: int) -> None:
     """
     if privacy.placement != "distributed":
         raise invalid("privacy.placement", privacy.placement, "distributed")
+    require_one_epsilon(privacy)
     if privacy.mechanism in LAPLACE and privacy.noise is None:
         raise invalid("privacy.noise", None, "the way the shares are made: local-laplace, distributed-gamma, ...")
     if privacy.mechanism in GAUSSIAN and privacy.noise is not None:

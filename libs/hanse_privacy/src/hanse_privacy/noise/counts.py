@@ -16,7 +16,7 @@ from typing import Any
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import Privacy
-from hanse_privacy.accounting.accountant import AccountantName
+from hanse_privacy.accounting.accountant import AccountantName, accountant_of
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.noise import exact
@@ -110,7 +110,7 @@ def count_noise(
         active: how many sites share the noise of placement `distributed`.
         epsilon, delta: what the release costs at most; delta is not used by Laplace kinds; or
         multiplier: noise per unit of change, standard deviation or scale.
-        accountant: of the site's ledger.
+        accountant: of the site's ledger; shares are made by one for all (`accountant_of`).
 
     Raises:
         HanseError: INVALID_INPUT for a placement or mode of noise that has no noise of this kind, for neither of
@@ -129,7 +129,8 @@ def count_noise(
     if privacy.mechanism in (*LAPLACE, "staircase"):
         return laplace_noise(change, 1 / epsilon if epsilon is not None else multiplier or 0.0, parts=parts)
     if multiplier is None:
-        multiplier = noise_for("gaussian", epsilon or 0.0, delta, 1, accountant=accountant)
+        made_by = accountant_of(privacy.placement, accountant)
+        multiplier = noise_for("gaussian", epsilon or 0.0, delta, 1, accountant=made_by)
     # The sum hides what continuous noise of a variance that is smaller by SMOOTH hides (`noise.exact`).
     sigma = math.ceil(math.sqrt(((multiplier * change.l2) ** 2 + float(exact.SMOOTH)) / parts))
     if sigma < LEAST_GAUSSIAN_STEPS:

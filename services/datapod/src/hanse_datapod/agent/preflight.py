@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.answers.withheld import hides
+from hanse_datapod.masking.plan import check_shares
 from hanse_datapod.policy.refusal import ForbiddenError
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import SiteBudget
@@ -75,6 +76,7 @@ class Preflight:
             try:
                 allowed.check(work)
                 self._policy.check_asking(work, self._schema)
+                check_shares(self._policy, work)
                 if work.kind is TaskKind.EVALUATE:
                     self._policy.asking.check_evaluations(_evaluations(work), cautious=self._policy.masking.required)
             except HanseError as error:

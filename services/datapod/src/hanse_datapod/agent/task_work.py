@@ -36,7 +36,7 @@ from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.binding import check_binding
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
-from hanse_datapod.masking.plan import check_plan, updates_wanted
+from hanse_datapod.masking.plan import check_plan, check_shares, updates_wanted
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.questions import Questions
@@ -316,6 +316,7 @@ class TaskWork:
             raise _other_data(task)
         if task.masking is not None:
             check_plan(task, task.masking)
+            check_shares(self._policy, task)
             check_members(task, updates_wanted(self._policy, task, task.masking))
             check_binding(self._policy, task, self._home)
 

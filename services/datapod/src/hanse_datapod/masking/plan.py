@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -60,14 +61,39 @@ def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
     """The least number of participants that the sum must have, those who may collude among them.
 
     Policy and job each name one, the policy of honest ones, and it is not below `floor_of`. With distributed noise, so
-    many must answer that their shares make the noise that this site's ledger was charged for, even if others drop out.
+    many must answer that their shares make the noise that this site's ledger was charged for, even if others drop out
+    (`shares_wanted`).
     """
-    wanted = updates_wanted(policy, task, masking)
-    if task.privacy is None:
-        return wanted
-    from hanse_privacy.noise.aggregate import least_answers
+    return max(updates_wanted(policy, task, masking), shares_wanted(policy, task))
 
-    return max(wanted, least_answers(task.privacy.privacy, task.privacy.active))
+
+def shares_wanted(policy: Policy, task: Task) -> int:
+    """How many must answer, for the shares of those who do not collude to make the noise that is charged. Who colludes
+    takes its own share off the sum, or adds none."""
+    if task.privacy is None:
+        return 1
+    from hanse_privacy.noise.aggregate import WHOLE, least_answers, parts_of
+
+    privacy, active = task.privacy.privacy, task.privacy.active
+    least = least_answers(privacy, active)
+    if privacy.placement != "distributed" or privacy.noise in WHOLE:
+        return least
+    return max(least, parts_of(privacy, active) + policy.masking.colluding)
+
+
+def check_shares(policy: Policy, task: Task) -> None:
+    """Refuse noise that is too small without the shares of those who may collude, whoever answers.
+
+    Raises:
+        HanseError: POLICY naming the number and what was expected.
+    """
+    if task.privacy is not None and shares_wanted(policy, task) > task.privacy.active:
+        raise forbidden(
+            "masking.colluding", f"noise that is whole without {task.privacy.privacy.colluding} who collude",
+            f"without {policy.masking.colluding}",
+            hint=f"the owner sets privacy.colluding to {policy.masking.colluding} or more, or for Laplace kinds "
+            "noise: local-laplace",
+        )  # fmt: skip
 
 
 def updates_wanted(policy: Policy, task: Task, masking: Masking) -> int:
