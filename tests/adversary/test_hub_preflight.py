@@ -14,11 +14,15 @@ from hanse_datapod.agent import preflight, telling
 from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.privacy.budget import charged
+from hanse_fabric import chain
+from hanse_fabric.chain import ORIGIN, read_chain
 from hanse_fabric.messages import FindingCode, MaskingMode, Outcome, PrivacyTerms, Result, SiteCheck, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy import ledger
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import gaussian
+from hanse_privacy.ledger import NAME as LEDGER
 from hanse_privacy.ledger import Ledger
 
 BUDGET, BATCH, STEPS = 1.0, 4, 5
@@ -143,6 +147,39 @@ async def test_control_where_the_books_are_told_the_number_of_examples_is_reckon
     assert {examples_of(each) for each in spent} == {EXAMPLES + 3}
     assert codes >= {FindingCode.ENOUGH, FindingCode.SHORT}
     assert "is spent" in words
+
+
+async def tried_by_the_head(hub: LyingHub, site: str) -> list[int]:
+    """Which numbers of examples make the head of the ledger that a site signs beside an answer. The times of its
+    entries, of which a hub tries some millions, are taken from the site's file."""
+    config = {"model": {"name": "linear"}, "train": TRAIN}
+    [result] = (await hub.ask(hub.task(site, mode=None, model=MODEL, config=config, privacy=private(NOISE)))).values()
+    assert result.ledger is not None
+    entries = list(read_chain(hub.stage.sites[site].home, LEDGER))[: result.ledger.entries]
+    found = []
+    for guess in range(BATCH + 1, 2 * EXAMPLES):
+        head = ORIGIN
+        for entry in entries:
+            known = {name: value for name, value in entry.items() if name not in ("hash", "salt")} | {"previous": head}
+            if "event" in known:
+                known["event"] = gaussian(NOISE, BATCH / guess).to_json()
+            head = chain._line(known)[1]
+        found += [guess] if head == result.ledger.head else []
+    return found
+
+
+async def test_the_head_of_a_ledger_does_not_say_how_many_examples_were_charged_for(attacked: Attacked) -> None:
+    async with attacked(**OPEN_BOOKS) as hub:
+        assert await tried_by_the_head(hub, "site-3") == []
+
+
+@pytest.mark.control("test_the_head_of_a_ledger_does_not_say_how_many_examples_were_charged_for")
+async def test_control_where_entries_have_no_salt_one_number_of_examples_makes_the_head(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "salted", lambda body: body)
+    async with attacked(**OPEN_BOOKS) as hub:
+        assert await tried_by_the_head(hub, "site-3") == [EXAMPLES + 3]
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {

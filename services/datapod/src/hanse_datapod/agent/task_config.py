@@ -5,9 +5,11 @@ its worker there, no hub does: to what an answer is cut is said by terms, which 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hanse_datapod.home.folders import masked
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Task
 
@@ -29,6 +31,12 @@ def check_config(task: Task) -> None:
         _require(f"task.config.{name}", task.config.get(name), _is_mapping, "a mapping")
     _require("task.config.step", task.config.get("step"), _is_text, "a name")
     _require("task.config.info", task.config.get("info"), lambda given: _is_list(given, _is_text), "a list of names")
+    if masked(task) or task.privacy is not None:
+        # Masks are on the numbers themselves, as a plan has them; and a model that travels encoded has other ones than
+        # noise is made for.
+        expected = "nothing, beside masks or noise"
+        for name in ("up", "down") if masked(task) else ("down",):
+            _require(f"task.config.codec.{name}", (task.config.get("codec") or {}).get(name), operator.not_, expected)
     for name, chain in (task.config.get("codec") or {}).items():
         if name in ("up", "down"):
             expected = "a list of codecs"
