@@ -46,3 +46,10 @@ def test_another_secret_gives_other_numbers_of_the_same_answer(sketched):
     assert sine(sketched(UPDATE), sketched(UPDATE, b"t" * 32)) > 0.5
     assert sketched(UPDATE).shape == (NUMBERS,)
     assert nearest(sketched(UPDATE), [], 0.02) is None
+
+
+def test_what_is_not_finite_is_near_to_nothing_and_hides_nothing_that_is_near() -> None:
+    own, blind = np.ones(NUMBERS), np.full(NUMBERS, np.nan)
+    assert nearest(own, [blind, own, blind], 0.02) == 1
+    assert nearest(own, [blind], 0.02) is None
+    assert nearest(blind, [own], 0.02) is None

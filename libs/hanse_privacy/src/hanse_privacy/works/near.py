@@ -38,15 +38,17 @@ def sketch(file: Path, secret: bytes) -> Sketch:
             block = flat[begin : begin + _BLOCK].astype(np.float64)
             bins = draw.random_raw(-(-block.size // 8)).view(np.uint8)[: block.size] & (2 * NUMBERS - 1)
             signed += np.bincount(bins, weights=block, minlength=2 * NUMBERS)
-    found: Sketch = signed[:NUMBERS] - signed[NUMBERS:]
+    with np.errstate(invalid="ignore"):
+        found: Sketch = signed[:NUMBERS] - signed[NUMBERS:]
     return found
 
 
 def nearest(own: Sketch, others: Sequence[Sketch], near: float) -> int | None:
-    """Which of others is nearest, by the sine of the angle; None: none is below `near`."""
+    """Which of others is nearest, by the sine of the angle; None: none is below `near`. What is not finite is near to
+    nothing."""
     if not others:
         return None
-    sines = np.array([sine(own, other) for other in others])
+    sines = np.nan_to_num([sine(own, other) for other in others], nan=np.inf)
     at = int(np.argmin(sines))
     return at if sines[at] < near else None
 

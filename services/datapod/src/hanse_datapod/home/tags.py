@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.work_cuts import SKETCHES
 from hanse_datapod.home.works import FILE
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.near import NUMBERS, Sketch, nearest, sketch
 
 KEPT = 1000
@@ -39,8 +40,12 @@ class Tags:
         Args:
             update: the plain update's file.
             near: the sine of the angle below which answers are near.
+
+        Raises:
+            HanseError: TRAINING_FAILED for an update whose numbers are not finite, which no sum carries.
         """
         numbers = sketch(update, self._kept(_SECRET, 32))
+        require_finite(numbers)
 
         def do(database: sqlite3.Connection) -> tuple[bytes, bool]:
             rows = database.execute("SELECT tag, numbers FROM sketches ORDER BY id DESC LIMIT ?", (KEPT,)).fetchall()
@@ -72,6 +77,16 @@ class Tags:
             return bytes(one(database, "SELECT value FROM kept WHERE name = ?", name)[0])
 
         return self._database.do(do)
+
+
+def require_finite(numbers: Sketch) -> None:
+    """Keep nothing that no answer can be held against: a hub that had a site keep it would make it blind.
+
+    Raises:
+        HanseError: TRAINING_FAILED.
+    """
+    if not np.isfinite(numbers).all():
+        raise HanseError(ErrorCode.TRAINING_FAILED, "update: it has values that are not finite, which no sum can carry")
 
 
 def _kept_as(numbers: Sketch) -> bytes:

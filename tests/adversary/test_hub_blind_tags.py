@@ -1,0 +1,55 @@
+"""A hub that makes a site blind to answers that are near to each other, before it asks for two such: by a model of
+which an update has no finite numbers. No such answer leaves; but what a site keeps of its updates must not be of it,
+either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adversary.conftest import Attacked
+from adversary.lying_hub import MODEL, LyingHub, refusals
+from adversary.stage import Array
+from adversary.works import MOVED, TARGET, is_of, summed, without
+from hanse_datapod.home import tags
+from hanse_fabric.messages import HiddenFailure
+from hanse_privacy.works import near
+
+TOO_LARGE = np.full(len(MODEL), 3e38)
+FAST = {"model": {"name": "linear"}, "train": {"steps": 1, "optimizer": {"name": "sgd", "lr": 100.0}}}
+
+
+async def blinded(hub: LyingHub) -> tuple[Array | None, str]:
+    """All sites are asked for what no sum carries; then the sum of all, and of a moved model without the target's."""
+    results = await hub.ask(
+        *(hub.task(name, "blind", model=TOO_LARGE, config=FAST, run="blinded00000") for name in hub.stage.names)
+    )
+    assert set(refusals(results).values()) == {HiddenFailure.FAILED.text}
+    first, why = await summed(hub, hub.stage.names, "s0")
+    assert first is not None, why
+    second, why = await summed(hub, without(hub, TARGET), "s1", model=MOVED)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_no_update_without_finite_numbers_makes_a_site_blind_to_near_answers(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await blinded(hub)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.control("test_no_update_without_finite_numbers_makes_a_site_blind_to_near_answers")
+async def test_control_where_what_is_not_finite_is_kept_and_compared_with_one_update_is_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nearest(own: near.Sketch, others: list[near.Sketch], sine: float) -> int | None:
+        sines = [near.sine(own, other) for other in others]
+        at = int(np.argmin(sines)) if sines else 0
+        return at if sines and sines[at] < sine else None
+
+    monkeypatch.setattr(tags, "require_finite", lambda _: None)
+    monkeypatch.setattr(tags, "nearest", nearest)
+    async with attacked(sites=5) as hub:
+        read, why = await blinded(hub)
+        assert is_of(hub, read, TARGET), why
