@@ -75,6 +75,8 @@ def play(
             await made.submit(**job)
             record = await made.ended()
             acting.cancel()
+            if record.state != "completed":
+                raise RuntimeError(f"the run {record.state}: {record.reason}")
             return Played(
                 job,
                 record,
@@ -87,10 +89,7 @@ def play(
                 made,
             )
 
-    played = clock.run(main())
-    if played.record.state != "completed":
-        raise RuntimeError(f"the run {played.record.state}: {played.record.reason}")
-    return played
+    return clock.run(main())
 
 
 async def _act(made: League, trouble: Callable[[League], Awaitable[None]] | None) -> None:
