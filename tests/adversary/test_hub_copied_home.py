@@ -12,10 +12,20 @@ from adversary.lying_hub import MODEL, LyingHub, half_step, refusals
 from adversary.stage import Array
 from adversary.test_hub_pairwise_works import RUN, answered, opened
 from adversary.works import TARGET
+from hanse_coordinator.one_place import OnePlace
 from hanse_datapod.home import place
 from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import Presence
 from hanse_privacy.ring.codec import decode
 from hanse_site import load_identity
+
+
+@pytest.fixture(autouse=True)
+def _a_hub_that_lies_lets_both_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def says_nothing(_: OnePlace, __: Presence) -> None:
+        """An honest hub refuses the copy."""
+
+    monkeypatch.setattr(OnePlace, "require", says_nothing)
 
 
 async def answered_by_both(hub: LyingHub) -> tuple[Array | None, Array, str]:
