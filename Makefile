@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,socks]' -e libs/hanse_schemas 
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular bench-adapters results clean
+.PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak kills bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular bench-adapters results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -25,6 +25,7 @@ help:
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
 	@echo "make simulate     short runs in virtual time: losses, slow and cut links, crashes, drawn from seeds (SEEDS=10)"
 	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
+	@echo "make kills        runs with correlated noise, each process killed at each of its steps, one by one: the same bits"
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
@@ -175,6 +176,10 @@ attack: $(VENV)/.developer
 
 soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)
+
+kills: $(VENV)/.developer
+	@HANSE_EVERY_KILL=1 $(BIN)/pytest tests/simulation/test_shared_turns.py tests/simulation/test_correlated_rounds.py \
+		-k whoever_is_killed --timeout 14400 $(ARGS)
 
 e2e-kube: $(VENV)/.developer
 	@PYTHONPATH=tests $(BIN)/python -m deploy.kube.e2e $(ARGS)
