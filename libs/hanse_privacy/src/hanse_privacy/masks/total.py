@@ -21,15 +21,16 @@ from hanse_privacy.masks.stream import MaskStream, Purpose
 from hanse_privacy.ring.words import DTYPES, WIDTHS, wire_bytes
 
 RANGE_BYTES = 512 << 10
-"""Summed at a time by a thread: it stays in a core's cache, beside the keystream, while every seed's mask is added."""
+"""Summed at a time by a thread, as they are in memory: they stay in a core's cache, beside the keystream, while every
+seed's mask is added."""
 
 _Part = memoryview
 """Bytes of a range, as they stand in the file."""
 
 
 def total_layout(shape: MaskShape) -> Layout:
-    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty, and `u48`, `u16`
-    and `u8` where there are such elements."""
+    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty, and `u48`, `u40`,
+    `u16` and `u8` where there are such elements."""
     return Layout.of(Entry(f"u{bits}", f"U{bits}", (count,), Rule.RING) for bits, count in shape.counts.items())
 
 
@@ -74,20 +75,21 @@ def _checked(seeds: Sequence[bytes]) -> Sequence[bytes]:
 def _sums(seeds: Sequence[bytes], shape: MaskShape, threads: int) -> Iterator[_Part]:
     """The data section's ranges in order, at most two a thread in memory."""
     pending: deque[Future[_Part]] = deque()
+    # Each key is derived once: that takes as long as some ten thousand bytes of its keystream.
+    streams = [MaskStream(seed, Purpose.UPDATE) for seed in seeds]
     with ThreadPoolExecutor(threads, thread_name_prefix="masks") as pool:
         for bits, start, count in _ranges(shape):
-            pending.append(pool.submit(_sum, seeds, bits, start, count))
+            pending.append(pool.submit(_sum, streams, bits, start, count))
             if len(pending) > 2 * threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _sum(seeds: Sequence[bytes], bits: int, start: int, count: int) -> _Part:
+def _sum(streams: Sequence[MaskStream], bits: int, start: int, count: int) -> _Part:
     total = np.zeros(count, dtype=DTYPES[bits])
-    for seed in seeds:
-        # Derived again for each range: some microseconds, and ten thousand seeds need not be kept open.
-        MaskStream(seed, Purpose.UPDATE).add_to(total, start, bits)
+    for stream in streams:
+        stream.add_to(total, start, bits)
     return wire_bytes(total, bits)
 
 
@@ -96,7 +98,7 @@ def _ranges(shape: MaskShape) -> Iterator[tuple[int, int, int]]:
     base = 0
     for bits, count in shape.counts.items():
         width = WIDTHS[bits]
-        step = RANGE_BYTES // width
+        step = RANGE_BYTES // DTYPES[bits].itemsize
         for first in range(0, count, step):
             yield bits, base + first * width, min(step, count - first)
         base += count * width
