@@ -77,7 +77,8 @@ async def masked(folder: Path) -> Figures:
     """10 million parameters, 10 sites in one process: compensator mode beside plain rounds, both weighted by examples.
 
     The ring has 32 bits, as where the job says how many examples a site can have; and what the plan chooses where it
-    does not (`masked64`): 48, which have the sums of 64 bit for bit, as 10 sites within 8 leave room for that.
+    does not (`masked64`): 48 in the first round and 40 from then on, which have the sums of 64 bit for bit, as 10 sites
+    within 8, and 640 examples, leave room for that.
     """
     narrow = {"mode": "compensator", "largest_weight": 1000}
     return await _rounds(folder, {"masked": narrow, "masked64": {"mode": "compensator"}})

@@ -26,7 +26,7 @@ def total_bytes(seeds: list[bytes], shape: MaskShape, threads: int = 1) -> bytes
 @settings(max_examples=20, deadline=None)
 @given(
     participants=st.integers(1, 6),
-    counts=st.fixed_dictionaries({bits: st.integers(0, 3000) for bits in (64, 48, 32, 16, 8)}),
+    counts=st.fixed_dictionaries({bits: st.integers(0, 3000) for bits in (64, 48, 40, 32, 16, 8)}),
 )
 def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, counts: dict[int, int]) -> None:
     seeds, shape = [os.urandom(32) for _ in range(participants)], MaskShape.of(counts)
@@ -34,7 +34,7 @@ def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, counts: dict[i
     masks = [bytes(MaskStream(seed, Purpose.UPDATE).block(0, shape.nbytes)) for seed in seeds]
     assert {name for name, array in arrays.items() if array.size} == {f"u{bits}" for bits in counts if counts[bits]}
     at = 0
-    for bits in (64, 48, 32, 16, 8):
+    for bits in (64, 48, 40, 32, 16, 8):
         width = bits // 8
         end = at + width * counts[bits]
         summed = bytearray()
@@ -48,7 +48,9 @@ def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, counts: dict[i
 
 def test_any_replica_makes_the_same_bytes_in_any_order_and_with_any_threads(tmp_path: Path) -> None:
     seeds = [os.urandom(32) for _ in range(4)]
-    shape = MaskShape(u64=RANGE_BYTES // 8 + 3, u48=2 * RANGE_BYTES // 6 + 1, u32=3 * RANGE_BYTES // 4 + 5)
+    shape = MaskShape(
+        u64=RANGE_BYTES // 8 + 3, u48=2 * RANGE_BYTES // 6 + 1, u40=RANGE_BYTES // 5 + 2, u32=3 * RANGE_BYTES // 4 + 5
+    )
     alone = total_bytes(seeds, shape)
     assert total_bytes(seeds[::-1], shape, threads=3) == alone
     assert len(alone) == total_layout(shape).size

@@ -177,6 +177,69 @@ def test_48_bits_are_chosen_exactly_where_64_have_the_same_sums(participants: in
         )
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    participants=st.integers(3, 200),
+    bound=st.floats(2.0**-20, 2.0**16),
+    weights=st.lists(st.integers(1, 200_000), min_size=3, max_size=3),
+)
+def test_once_all_weights_are_known_the_ring_is_as_narrow_as_their_sum_lets_it(
+    participants: int, bound: float, weights: list[int]
+) -> None:
+    total = sum(weights)
+    plan = make_plan(section(bound=bound), participants=participants, weighting="examples", total=total)
+    wide = make_plan(section(bound=bound, bits=64), participants=participants, weighting="examples")
+    first = make_plan(section(bound=bound), participants=participants, weighting="examples")
+    if plan.total is None:
+        assert plan == first
+        return
+    assert plan.default.bits < first.default.bits
+    assert plan.total >= min(2 * total, participants * LARGEST_WEIGHT)  # there is room for data that grow
+    assert (plan.largest_weight, plan.default.bound) == (wide.largest_weight, bound)  # what answers are cut to
+    check_plan(plan)
+    sums = {}
+    for made in (plan, wide):
+        ring, total_of = made.default, np.zeros(4, np.uint64)
+        for at, weight in enumerate(weights):
+            values = np.array([bound, -bound, bound / (at + 3), -(2.0**-30)])
+            total_of += encode(values, ring, factor=weight / LARGEST_WEIGHT, summed=made.total is not None)[0]
+        sums[ring.bits] = decode(total_of, ring) * LARGEST_WEIGHT / total
+    narrow, exact = sums[plan.default.bits], sums[64]
+    if plan.default.fraction == wide.default.fraction:
+        assert narrow.tobytes() == exact.tobytes()
+    else:
+        assert np.abs(narrow - exact).max() <= 1.01 * 2.0**-31
+
+
+@pytest.mark.parametrize(
+    ("participants", "total", "bits", "fraction"),
+    [
+        (10, 640, 40, 40), (10, 31_000, 40, 40), (10, 1_000_000, 40, 34), (100, 20_000, 40, 40),
+        (100, 1_000_000, 48, 40), (10, 10_000_000, 40, 31), (100, 90_000_000, 48, 36),
+    ],
+)  # fmt: skip
+def test_few_examples_have_40_bits_and_more_have_48(participants: int, total: int, bits: int, fraction: int) -> None:
+    ring = make_plan(section(), participants=participants, weighting="examples", total=total).default
+    assert (ring.bits, ring.fraction) == (bits, fraction)
+
+
+def test_known_weights_narrow_no_ring_that_a_job_has_chosen_or_that_sites_of_the_first_release_have() -> None:
+    for values, packed, bits in (({"bits": 64}, True, 64), ({"largest_weight": 500}, True, 32), ({}, False, 64)):
+        plan = make_plan(section(**values), participants=10, weighting="examples", total=640, packed=packed)
+        assert (plan.default.bits, plan.total) == (bits, None)
+    uniform = make_plan(section(), participants=10, weighting="uniform", total=10)
+    assert (uniform.default.bits, uniform.total) == (32, None)
+
+
+def test_a_total_that_a_ring_does_not_hold_is_refused() -> None:
+    plan = make_plan(section(), participants=10, weighting="examples", total=640)
+    assert plan.total is not None
+    with pytest.raises(HanseError, match="overflow a ring of 40 bits"):
+        check_plan(plan.model_copy(update={"total": plan.total + 1}))
+    with pytest.raises(HanseError, match=r"ring\.fraction"):
+        encode(np.array([1.0]), Ring(bits=40, fraction=60, bound=8.0), summed=True)
+
+
 def test_buffers_and_counters_have_wide_rings_whatever_the_parameters_have() -> None:
     plan = make_plan(section(bits=32), participants=10, weighting="uniform")
     for rule, dtype, fraction in [

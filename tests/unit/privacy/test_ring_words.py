@@ -1,4 +1,5 @@
-"""Ring elements in memory and on the wire: of 48 bits six bytes, of the others the same as in memory."""
+"""Ring elements in memory and on the wire: of 40 bits five bytes, of 48 six, of the others the same as in
+memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_privacy.masks.stream import BLOCK_BYTES, MaskStream, Purpose
-from hanse_privacy.ring.words import DTYPES, ROOM, WIDTHS, elements_in, signed, wire_bytes
+from hanse_privacy.ring.words import DTYPES, PACKED, ROOM, WIDTHS, elements_in, signed, wire_bytes
 
 SIZES = (0, 1, 2, 3, 7, 8192, 8193, 100_003, 1 << 17)
 
@@ -28,10 +29,15 @@ def test_what_is_written_are_the_lower_bytes_of_each_element_and_is_read_back(bi
 
 
 @settings(max_examples=50, deadline=None)
-@given(numbers=st.lists(st.integers(-(2**47), 2**47 - 1), min_size=1), junk=st.integers(0, 2**16 - 1))
-def test_the_upper_bits_of_an_element_of_48_mean_nothing(numbers: list[int], junk: int) -> None:
-    lower = np.array(numbers, np.int64).view(np.uint64) & np.uint64(2**48 - 1)
-    assert signed(lower | np.uint64(junk << 48), 48).tolist() == numbers
+@given(
+    bits=st.sampled_from(PACKED),
+    drawn=st.lists(st.integers(-(2**47), 2**47 - 1), min_size=1),
+    junk=st.integers(0, 2**16 - 1),
+)
+def test_the_upper_bits_of_a_packed_element_mean_nothing(bits: int, drawn: list[int], junk: int) -> None:
+    numbers = [number >> (48 - bits) for number in drawn]
+    lower = np.array(numbers, np.int64).view(np.uint64) & np.uint64(2**bits - 1)
+    assert signed(lower | np.uint64(junk << bits), bits).tolist() == numbers
 
 
 @pytest.mark.parametrize("bits", WIDTHS)

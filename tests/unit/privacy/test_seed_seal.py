@@ -149,6 +149,8 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
         {"update": MaskShape(u64=1, u32=2, u16=1)},
         {"update": MaskShape(u64=1, u32=2, u8=1)},
         {"update": MaskShape(u64=1, u32=2, u48=1)},
+        {"update": MaskShape(u64=1, u32=2, u40=1)},
+        {"update": MaskShape(u64=1, u32=2, u48=1, u40=1)},
         {"update": MaskShape(u64=1, u32=2, u48=1, u8=1)},
         {"update": None},
         {"tally": 4},
@@ -162,7 +164,7 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
     made = {statement("p", "r", "s", seed)}
     made |= {statement("p", "r", "s", seed.model_copy(update=change)) for change in changes}
     made |= {statement("q", "r", "s", seed), statement("p", "q", "s", seed), statement("p", "r", "q", seed)}
-    assert len(made) == 21
+    assert len(made) == 23
 
 
 def test_a_statement_does_not_change_with_the_signature_over_it() -> None:

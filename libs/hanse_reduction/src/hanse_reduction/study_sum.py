@@ -134,7 +134,7 @@ def _one_layout(layouts: Mapping[str, Layout]) -> Layout:
 def _unmasked(reader: Reader, ring: RingSum, layout: Layout, answers: list[bytes]) -> Arrays:
     """Ring elements of the sum, by array."""
     shape = mask_shape(layout)
-    if shape.u48 or shape.u16 or shape.u8:
+    if shape.u48 or shape.u40 or shape.u16 or shape.u8:
         raise invalid("arrays", shape.in_words, "rings of 32 and 64 bits, as studies have")
     total = (np.zeros(shape.u64, "<u8"), np.zeros(shape.u32, "<u4"))
     for data in answers:

@@ -67,6 +67,8 @@ class Ask:
     """The noise that the sites add."""
     training: tuple[str, ...] = ()
     """Who trains, where the others of `to` add noise alone; nobody: all train."""
+    weights: int = 0
+    """What the weights of all who are asked do not exceed together, as earlier rounds have told; 0: nobody knows."""
     extras: Mapping[str, ObjectRef] = field(default_factory=dict)
     """What the algorithm's sites need beside the model."""
     answered: tuple[str, ...] = ()

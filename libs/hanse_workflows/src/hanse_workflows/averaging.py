@@ -43,6 +43,7 @@ async def federated_averaging(run: Verbs) -> None:
             )
             trained = await train(run, protocol, asked, state)
             model, state = trained.reduction.model, state.after(number, trained.reduction)
+            state = state.weighing(trained.reduction.participants, trained.examples)
             if await ends.end(number, chosen, trained, state):
                 return
             run.forget(trained.spent)

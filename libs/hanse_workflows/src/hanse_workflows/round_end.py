@@ -87,7 +87,8 @@ class RoundEnds:
             participants=list(trained.reduction.participants), digest=model.digest,
             **({"undefined": evaluated.undefined} if evaluated.undefined else {}),
             **({"curves": evaluated.curves} if evaluated.curves else {}),
-            bytes=(trained.metrics.traffic + evaluated.traffic).body(), formula=by_formula(job, len(chosen), model),
+            bytes=(trained.metrics.traffic + evaluated.traffic).body(),
+            formula=by_formula(job, len(chosen), model, trained.bits),
         )  # fmt: skip
         return final
 

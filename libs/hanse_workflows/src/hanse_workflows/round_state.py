@@ -98,6 +98,7 @@ class RoundState:
         asked: the last round in which each participant was asked to train.
         members: who shares the noise of all rounds, where it is correlated and shared: fixed by the first round.
         carrier: of the models that sites are sent; the same one for all rounds.
+        weighed, weight: whose examples are counted in the masked sums before, and what they do not exceed together.
     """
 
     state: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -111,6 +112,8 @@ class RoundState:
     asked: Mapping[str, int] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     carrier: Carrier = field(default_factory=Carrier, compare=False)
+    weighed: frozenset[str] = frozenset()
+    weight: int = 0
 
     def among(self, job: Job, present: tuple[str, ...]) -> RoundState:
         """The same, with its members: those who were present at the first round, where the job has any."""
@@ -128,6 +131,19 @@ class RoundState:
     def seeing(self, present: Iterable[str]) -> RoundState:
         """The same, with those who are present now."""
         return replace(self, known=self.known | frozenset(present))
+
+    def weight_of(self, asked: Iterable[str]) -> int:
+        """What the examples of these do not exceed together; 0: nobody knows."""
+        return self.weight if self.weighed.issuperset(asked) else 0
+
+    def weighing(self, summed: Iterable[str], examples: int) -> RoundState:
+        """The same, once these were found to have so many examples together; 0: nobody has told."""
+        found = frozenset(summed)
+        if not examples or found < self.weighed:
+            return self
+        if found >= self.weighed:
+            return replace(self, weighed=found, weight=examples)
+        return replace(self, weighed=self.weighed | found, weight=self.weight + examples)
 
     def after(self, round_number: int, reduction: Reduction) -> RoundState:
         """What the next round begins with."""

@@ -31,6 +31,7 @@ class TrainedRound:
     Attributes:
         answers: of those whose updates are in it.
         examples: behind it; 0 where masked weights say nothing of them.
+        bits: of the ring in which the updates were summed; None: in none.
         spent: what it was made of: the model before it, the optimizer's state, the updates. A workflow that will not
             name them again forgets them.
     """
@@ -40,6 +41,7 @@ class TrainedRound:
     answers: tuple[Answer, ...]
     examples: int
     spent: tuple[ObjectRef, ...] = ()
+    bits: int | None = None
 
 
 async def train(
@@ -73,6 +75,7 @@ async def train(
             sent += of_sums(ask.model, gathered.answers)
         metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=sent)
         return TrainedRound(reduction, metrics, used, examples, _spent(ask, state, gathered))
+    ask = replace(ask, weights=0 if run.job.privacy else state.weight_of(ask.to))
     gathered, summed, sent = await summed_masked(run, protocol, step, reduce_step, ask, state)
     if summed.reduction is None or summed.tally is None:
         raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
@@ -83,7 +86,8 @@ async def train(
     if ask.training:  # the others' noise is in the sum, and nothing else of theirs
         reduction = reduction.model_copy(update={"participants": ask.training})
     used = _used(gathered, reduction.participants)
-    return TrainedRound(reduction, metrics, used, examples, _spent(ask, state, gathered))
+    bits = protocol.bits(ask)
+    return TrainedRound(reduction, metrics, used, examples, _spent(ask, state, gathered), bits)
 
 
 def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:

@@ -85,12 +85,16 @@ def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
     return Traffic(way, way, (Move((), {}, {name: 2 * size for name, size in each.items()}),))
 
 
-def by_formula(job: Job, sites: int, model: ObjectRef) -> dict[str, int]:
-    """What a round of training takes by the formulas, `down` and `up`; not told where they say nothing of a codec."""
+def by_formula(job: Job, sites: int, model: ObjectRef, bits: int | None = None) -> dict[str, int]:
+    """What a round of training takes by the formulas, `down` and `up`; not told where they say nothing of a codec.
+
+    Args:
+        bits: of the ring, where it is masked; None: that of a round of which nobody knows how many examples there are.
+    """
     codec, masked = job.codec, job.secure_aggregation
     up = Way() if codec is None or masked else way_of(codec.up)
     if masked is not None:
-        up = Way(sent=summed_fraction(job), bits=ring_bits(masked, job.weighting, sites))
+        up = Way(sent=summed_fraction(job), bits=bits or ring_bits(masked, job.weighting, sites))
     down = Way() if codec is None else way_of(codec.down, field="codec.down")
     return formula(sites, model.size, up, down)
 

@@ -49,7 +49,7 @@ class Ring(Frozen):
     not exceed, which comes on top of the bounds.
     """
 
-    bits: Literal[8, 16, 32, 48, 64]
+    bits: Literal[8, 16, 32, 40, 48, 64]
     fraction: int = Field(ge=0, le=60)
     bound: float = Field(gt=0)
     tail: float = Field(default=0.0, ge=0)
@@ -82,6 +82,8 @@ class RingPlan(Frozen):
         rotation: seed by which parameters are rotated first (`hanse_privacy.ring.rotation`), which is no secret; the
             bound is of rotated numbers then. None: they are not.
         chosen: which parameters are summed, after the rotation where there is one; None: all.
+        total: what all weights together do not exceed, as the run knows of earlier rounds; the default ring is made for
+            that then. None: each may be the largest.
     """
 
     participants: int = Field(ge=1, le=1_000_000)
@@ -94,6 +96,7 @@ class RingPlan(Frozen):
     counts: int | None = Field(default=None, ge=1, le=MOST_COUNTS)
     rotation: Digest | None = None
     chosen: Chosen | None = None
+    total: int | None = Field(default=None, ge=1, le=2**60)
 
 
 class SeedKey(Frozen):
@@ -173,13 +176,14 @@ class Masking(Frozen):
 
 
 class MaskShape(Frozen):
-    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 48, 32, 16 and 8.
+    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 48, 40, 32, 16 and 8.
 
     Release 0.1.0 knows 64 and 32 alone; the others are named where there are some.
     """
 
     u64: int = Field(default=0, ge=0, le=2**40)
     u48: int | None = Field(default=None, ge=1, le=2**40)
+    u40: int | None = Field(default=None, ge=1, le=2**40)
     u32: int = Field(default=0, ge=0, le=2**40)
     u16: int | None = Field(default=None, ge=1, le=2**40)
     u8: int | None = Field(default=None, ge=1, le=2**40)
@@ -187,7 +191,7 @@ class MaskShape(Frozen):
     @property
     def counts(self) -> dict[int, int]:
         """Elements by their bits, in file order; of 64 and 32 bits also where there are none."""
-        found = {64: self.u64, 48: self.u48, 32: self.u32, 16: self.u16, 8: self.u8}
+        found = {64: self.u64, 48: self.u48, 40: self.u40, 32: self.u32, 16: self.u16, 8: self.u8}
         return {bits: count for bits, count in found.items() if count is not None}
 
     @property
@@ -269,8 +273,8 @@ class MaskRequest(Message):
 
 
 class MaskPart(Frozen):
-    """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u48`, `u16` or `u8` where there are such
-    elements (for the tally `u64` alone).
+    """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u48`, `u40`, `u16` or `u8` where there are
+    such elements (for the tally `u64` alone).
 
     A small one is the last message of its MASKS subject, a large one in the store; the coordinator sees the references.
     """

@@ -29,10 +29,10 @@ DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"),
     "I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "I16": np.dtype("<i2"), "I8": np.dtype("i1"),
     "U64": np.dtype("<u8"), "U32": np.dtype("<u4"), "U16": np.dtype("<u2"), "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"), "U48": np.dtype("V6"),
+    "BOOL": np.dtype("?"), "U48": np.dtype("V6"), "U40": np.dtype("V5"),
 }  # fmt: skip
-"""Little-endian, all of them. numpy has no numbers of six bytes: `hanse_privacy.ring.words` reads and writes them."""
-RINGS = ("U64", "U48", "U32", "U16", "U8")
+"""Little-endian, all of them. numpy has no numbers of five or six bytes: `hanse_privacy.ring.words` has."""
+RINGS = ("U64", "U48", "U40", "U32", "U16", "U8")
 """Of ring elements, in file order."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -122,8 +122,10 @@ class Layout:
                 )  # fmt: skip
             if entry.rule is Rule.RING and entry.dtype not in RINGS:
                 raise invalid(f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element: U8 to U64")
-            if entry.dtype == "U48" and entry.rule is not Rule.RING:
-                raise invalid(f"entry {entry.name}", f"{entry.rule} of U48", "a ring element, as all of six bytes are")
+            if entry.dtype in ("U48", "U40") and entry.rule is not Rule.RING:
+                raise invalid(
+                    f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element, as all such are"
+                )
             if entry.rule is Rule.POOL_VARIANCE:
                 mean = by_name.get(entry.mean or "")
                 if mean is None or mean.shape != entry.shape or mean.dtype != entry.dtype:

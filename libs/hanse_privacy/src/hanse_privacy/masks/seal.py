@@ -135,6 +135,9 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
     if shape is not None and shape.u48:
         narrow += b"48 "
         numbers += struct.pack(">Q", shape.u48)
+    if shape is not None and shape.u40:
+        narrow += b"40 "
+        numbers += struct.pack(">Q", shape.u40)
     what = b"hanse sealed seed " + narrow + version
     if seed.parts is not None:
         what = b"hanse sealed seed with noise " + narrow + version + hashlib.sha256(seed.parts).digest()

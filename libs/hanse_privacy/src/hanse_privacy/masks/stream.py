@@ -2,9 +2,9 @@
 
 Mask of the bytes [a, b) of a masked file's data section = bytes [a, b) of AES-256 in counter mode (NIST SP 800-38A,
 6.5) over zeros, counter block 0 first, under the key HKDF-SHA256(seed, info = purpose) (RFC 5869, no salt). The bytes
-are read as little-endian elements of Z_2^bits and added modulo 2^bits (8 to 64, also 48), so that a masked element is
-uniform whatever it hides. A seed is drawn anew for every sum and serves each purpose once; what was asked goes into it
-(`masks.bound`), so that masks of two requests have nothing in common.
+are read as little-endian elements of Z_2^bits and added modulo 2^bits (8 to 64, also 40 and 48), so that a masked
+element is uniform whatever it hides. A seed is drawn anew for every sum and serves each purpose once; what was asked
+goes into it (`masks.bound`), so that masks of two requests have nothing in common.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ def encode(
     refuse: bool = False,
     wrap: bool = False,
     room: NDArray[np.float64] | None = None,
+    summed: bool = False,
 ) -> tuple[NDArray[Any], int]:
     """Ring elements of numbers: round(factor * clip(x, bound) * 2^fraction) modulo 2^bits.
 
@@ -41,9 +42,10 @@ def encode(
         refuse: refuse values beyond the bound instead of clipping them.
         wrap: take values beyond the bound as they are, modulo 2^bits, whatever `refuse` says: so the sum depends on the
             sum of the values alone, and nobody learns from a bound of their choice who is beyond it.
-        room: (at least as many as values are,): memory to work in, and where the elements of 48 and 64 bits may lie.
+        room: (at least as many as values are,): memory to work in, and where elements of more than 32 bits may lie.
             Whoever encodes many blocks gives the same again: memory that is taken anew costs more than what is
             reckoned in it.
+        summed: the ring holds the sum (`RingPlan.total`), and perhaps not what a single number may be.
 
     Returns:
         elements of `words.DTYPES[ring.bits]`, and how many values were clipped.
@@ -52,7 +54,8 @@ def encode(
         HanseError: INVALID_INPUT for values that are not finite, for values beyond the bound where they are refused,
             and for a ring that cannot hold its bound.
     """
-    if ring.bound * 2.0**ring.fraction + 1 >= 2.0 ** (ring.bits - 1):
+    # Of a single number that the ring need not hold, the residue is taken of 64 bits.
+    if ring.bound * 2.0**ring.fraction + 1 >= 2.0 ** ((64 if summed else ring.bits) - 1):
         raise invalid("ring.fraction", ring.fraction, f"small enough for +-{ring.bound:g} in {ring.bits} bits")
     if wrap:
         integers, clipped = _residues(values, ring), 0

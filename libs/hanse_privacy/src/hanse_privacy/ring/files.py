@@ -1,7 +1,7 @@
 """Masked update files: from a plain update's file, in one pass and bounded memory.
 
-The data section is all 64-bit elements, then all of 48, 32, 16 and 8 bits, each in the model's order (`Rule.RING`), so
-a mask is described by five numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
+The data section is all 64-bit elements, then all of 48, 40, 32, 16 and 8 bits, each in the model's order (`Rule.RING`),
+so a mask is described by six numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
 var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples.
 """
 
@@ -230,8 +230,9 @@ class _Writer:
         refuse = self.plan.refuse_out_of_range
         try:
             elements, clipped = encode(
-                block, ring, factor=factor, stochastic=self.rounding, refuse=refuse, wrap=self.wrap, room=self.room
-            )
+                block, ring, factor=factor, stochastic=self.rounding, refuse=refuse, wrap=self.wrap, room=self.room,
+                summed=self.plan.total is not None,
+            )  # fmt: skip
         except HanseError as error:
             raise HanseError(error.code, f"entry {entry.name}: {error.message}", hint=error.hint) from None
         self.clipped += clipped

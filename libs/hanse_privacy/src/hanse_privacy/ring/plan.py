@@ -6,8 +6,11 @@ most bound * 2^fraction + 1: clipping, and scaling by s <= 1 and by a power of t
 to float64, and rounding to a neighbour adds less than 1. So with
     participants * (bound * 2^fraction + 1) + tail * 2^fraction <= 2^(bits-1) - 1                                  (1)
 the sum over all participants, and noise of magnitude at most the ring's `tail`, lies within the signed range: it
-cannot overflow, and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets
-(1), and `check_plan` checks (1) in exact arithmetic, also at the site, before anything is sent.
+cannot overflow, and is read back right whatever wraps on the way. Where all weights together are known not to exceed
+`total`, total / largest_weight stands in (1) for the participants that are multiplied by the bound: what one number
+alone would need is of no account then, for it is read modulo 2^bits with all others (`packed_ring`). `make_plan` takes
+the largest fraction that meets (1), and `check_plan` checks (1) in exact arithmetic, also at the site, before anything
+is sent.
 """
 
 from __future__ import annotations
@@ -26,12 +29,14 @@ if TYPE_CHECKING:  # the layout loads numpy
 AVERAGE, POOL_VARIANCE, INTEGER = "*average", "*pool_variance", "*integer"
 """Keys in `RingPlan.entries` for buffers by their rule, which the hub does not know by name."""
 
-MOST_FRACTION = {8: 24, 16: 24, 32: 24, 48: 40, 64: 40}
+MOST_FRACTION = {8: 24, 16: 24, 32: 24, 40: 40, 48: 40, 64: 40}
 """Fraction bits beyond which a float32 has nothing to say."""
 LEAST_FRACTION = 4
 LEAST_LEVELS = 4
 """Of rings of 8 and 16 bits, in place of LEAST_FRACTION: steps from zero to the bound."""
 _WIDER = {8: 16, 16: 32, 32: 64, 48: 64}
+FINEST_ERROR = Fraction(1, 1 << 31)
+"""By which rounding in a packed ring may move a mean: a float32 of 1 is rounded by a hundred times as much."""
 METRIC_BITS = 20
 """Metrics within +-2^20 are summed unclipped, unless weights are so large that this does not fit."""
 
@@ -46,6 +51,7 @@ def make_plan(
     rules: Mapping[str, Rule] | None = None,
     tail: float = 0.0,
     packed: bool = True,
+    total: int | None = None,
 ) -> RingPlan:
     """The rings of a round, chosen as exact as (1) lets them be.
 
@@ -56,6 +62,7 @@ def make_plan(
         rules: of entries by name, where they are known; the plan serves every rule without them.
         tail: magnitude that noise in the sum of a parameter does not exceed (`noise.aggregate.noise_tail`).
         packed: as in `ring_bits`.
+        total: what all weights together are known not to exceed.
 
     Raises:
         HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound, or when examples
@@ -77,10 +84,15 @@ def make_plan(
     for name, rule in (rules or {}).items():
         if str(rule) in _KEYS:
             entries[name] = entries[_KEYS[str(rule)]]
+    largest = (settings.largest_weight or LARGEST_WEIGHT) if by_examples else 1
+    narrow = None
+    if settings.bits is None and packed and total and not tail:
+        narrow = packed_ring(settings.bound, participants, largest, total, below=bits)
     plan = RingPlan(
         participants=participants,
-        largest_weight=(settings.largest_weight or LARGEST_WEIGHT) if by_examples else 1,
-        default=_ring(bits, settings.bound, participants, tail, "bound"),
+        largest_weight=largest,
+        default=narrow or _ring(bits, settings.bound, participants, tail, "bound"),
+        total=narrow and largest_total(narrow, participants, largest),
         entries=entries,
         metrics=settings.metrics,
         stochastic=settings.rounding == "stochastic",
@@ -113,6 +125,28 @@ def ring_bits(
     return 48 if packed and largest_sum(finest, participants) <= capacity(48) else 64
 
 
+def packed_ring(bound: float, participants: int, largest_weight: int, total: int, *, below: int = 64) -> Ring | None:
+    """The narrowest ring, of 40 or 48 bits and fewer than `below`, for weights that are together `total`, or by growing
+    data twice that. It has the sums of 64 bits, bit for bit, or rounds no mean by more than `FINEST_ERROR`; None: there
+    is none."""
+    weights = Fraction(2 * total, largest_weight)
+    for bits in (40, 48):
+        for fraction in range(MOST_FRACTION[bits], LEAST_FRACTION - 1, -1):
+            ring = Ring(bits=bits, fraction=fraction, bound=bound)
+            if bits < below and largest_sum(ring, participants, weights=weights) <= capacity(bits):
+                error = Fraction(participants * largest_weight, total << (fraction + 1))
+                if fraction == MOST_FRACTION[64] or error <= FINEST_ERROR:
+                    return ring
+                break
+    return None
+
+
+def largest_total(ring: Ring, participants: int, largest_weight: int) -> int:
+    """What all weights together may be, that the sum fits a ring."""
+    room = Fraction(capacity(ring.bits) - participants) / (Fraction(ring.bound) * (1 << ring.fraction))
+    return min(participants * largest_weight, int(room * largest_weight))
+
+
 def check_plan(plan: RingPlan) -> None:
     """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics. And that no ring
     rounds every value to nothing, so that the sum would be of those who have another.
@@ -125,7 +159,8 @@ def check_plan(plan: RingPlan) -> None:
             raise invalid(
                 f"ring.{name}.bound", ring.bound, f"{2.0**-ring.fraction:g} or more, which is one step of the ring"
             )
-        if largest_sum(ring, plan.participants) > capacity(ring.bits):
+        together = None if plan.total is None or name != "default" else Fraction(plan.total, plan.largest_weight)
+        if largest_sum(ring, plan.participants, weights=together) > capacity(ring.bits):
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"ring.{name}: {plan.participants} participants within +-{ring.bound:g} at {ring.fraction} fraction "
@@ -136,14 +171,18 @@ def check_plan(plan: RingPlan) -> None:
         raise invalid("ring.largest_weight", plan.largest_weight, f"small enough for {plan.participants} participants")
 
 
-def largest_sum(ring: Ring, participants: int, *, tail: float | None = None) -> Fraction:
+def largest_sum(
+    ring: Ring, participants: int, *, tail: float | None = None, weights: Fraction | None = None
+) -> Fraction:
     """The left side of (1): the largest magnitude that a sum can have, in units of 2^-fraction.
 
     Args:
         tail: of the noise in the sum, where it is not the ring's own.
+        weights: what all weights together are, in largest ones; None: as many as participants.
     """
     scale = 1 << ring.fraction
-    return participants * (Fraction(ring.bound) * scale + 1) + Fraction(ring.tail if tail is None else tail) * scale
+    values = (participants if weights is None else weights) * Fraction(ring.bound) * scale + participants
+    return values + Fraction(ring.tail if tail is None else tail) * scale
 
 
 def capacity(bits: int) -> int:

@@ -127,6 +127,14 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes]
             "secure_aggregation.largest_weight", plan.largest_weight,
             "at least the sites' mean number of examples, for the sum to fit",
         )  # fmt: skip
+    if plan.total is not None and weight > plan.total:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"tally: the sites have together more examples than {plan.total}, for which the ring of this round is made "
+            "after what the rounds before have told",
+            hint="their data have grown since: run again, or say in secure_aggregation.largest_weight how many a site "
+            "can have",
+        )
     metrics = {}
     for name, product, given in zip(plan.metrics, rest[::2], rest[1::2], strict=True):
         if not given or given != weight:  # some give it not, and the words are theirs

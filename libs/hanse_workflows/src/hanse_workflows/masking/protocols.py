@@ -82,6 +82,10 @@ class MaskingProtocol:
         )
         return MaskedSession(masking, chosen)
 
+    def bits(self, ask: Ask) -> int:
+        """Of the ring of parameters, where all who are asked answer."""
+        return plan_of_run(self._run, self._settings, len(ask.to), ask).default.bits
+
     async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
         """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
         return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
@@ -158,7 +162,9 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
 def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask: Ask) -> RingPlan:
     """`plan_of` the run's job, as its sites know it, with the rotation and the choice of the round: the same for each
     of its sums."""
-    plan = plan_of(run.job, settings, participants, ask.kind, packed=not run.of_first_release)
+    plan = plan_of(
+        run.job, settings, participants, ask.kind, packed=not run.of_first_release, total=ask.weights or None
+    )  # fmt: skip
     if ask.kind is not TaskKind.TRAIN:
         return plan
     if settings.rotate:
@@ -174,9 +180,11 @@ def _seed(what: str, job: Job, ask: Ask) -> str:
 
 
 def plan_of(
-    job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN, *, packed: bool = True
-) -> RingPlan:
-    """The ring of a step of so many participants, with room for the noise that they add, or for what they count."""
+    job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN, *, packed: bool = True,
+    total: int | None = None,
+) -> RingPlan:  # fmt: skip
+    """The ring of a step of so many participants, with room for the noise that they add, or for what they count;
+    `total` as for `make_plan`."""
     tail, finest = 0.0, None
     if job.privacy is not None and job.privacy.placement == "distributed":
         terms = PrivacyTerms(
@@ -184,7 +192,9 @@ def plan_of(
             correlation=matrix_of(job.privacy, job.rounds),
         )  # fmt: skip
         tail, finest = noise_tail(terms), finest_fraction(terms)
-    plan = make_plan(settings, participants=participants, weighting=job.weighting, tail=tail, packed=packed)
+    plan = make_plan(
+        settings, participants=participants, weighting=job.weighting, tail=tail, packed=packed, total=total
+    )
     if finest is not None and plan.default.fraction > finest:
         plan = plan.model_copy(update={"default": plan.default.model_copy(update={"fraction": finest})})
     counts = counts_of_job(job) if kind is TaskKind.EVALUATE else None
