@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse_coordinator.thinning import kept, spans
+from hanse_coordinator.thinning import kept, spans, spread
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT
 from hub_api import JOB
@@ -36,9 +36,10 @@ def test_what_is_kept_is_little_and_has_the_ends_and_the_extremes(values: list[f
 
 
 def test_spans_are_over_all_rounds_between_the_kept_ones() -> None:
-    sites = {"a": [1.0, 9.0, None, 2.0], "b": [3.0, None, None, 4.0]}
-    assert spans(sites, [0, 2, 3]) == ([1.0, 9.0, 2.0], [3.0, 9.0, 4.0])
-    assert spans(sites, [0, 1, 2])[0][2] is None
+    rounds = [{"a": {"loss": 1.0}, "b": {"loss": 3.0}}, {"a": {"loss": 9.0}, "b": {"loss": True}}, {"a": {}, "b": None}]
+    told = [spread(each).get("loss") for each in (*rounds, {"a": {"loss": 2}, "b": {"loss": 4.0}})]
+    assert spans(told, [0, 2, 3]) == ([1.0, 9.0, 2.0], [3.0, 9.0, 4.0])
+    assert spans(told, [0, 1, 2])[0][2] is None
 
 
 async def long_run(api: Any, owner: str, rounds: range) -> str:
@@ -81,6 +82,9 @@ async def test_a_thousand_rounds_of_a_hundred_sites_fit_in_one_page(
     assert len(json.dumps(page)) < 500 << 10
     small = await api.ok("GET", f"{curves}?sites=false&points=50", owner)
     assert (small["metric"], small["sites"], len(small["rounds"]) <= 50) == ("accuracy", {}, True)
+    one = await api.ok("GET", f"{curves}?metric=loss&points=300&site=site-007", owner)
+    assert one == page | {"sites": {"site-007": page["sites"]["site-007"]}}
+    assert (await api.ok("GET", f"{curves}?site=nobody", owner))["sites"] == {}
     _, code, message = await api.refused("GET", f"{curves}?metric=none", owner)
     assert (code, "no round has 'none'" in message) == ("not-found", True)
 

@@ -32,26 +32,44 @@ def kept(values: Sequence[Value], points: int) -> list[int]:
     return sorted(found)
 
 
-def spans(values: Mapping[str, Sequence[Value]], rounds: Sequence[int]) -> tuple[list[Value], list[Value]]:
+Spread = Mapping[str, tuple[float, float]]
+"""Of one round: by metric the lowest and the highest over all sites."""
+
+
+def spread(sites: Mapping[str, Any]) -> Spread:
+    """Of what each site has told in a round: its metrics by name, where they are numbers."""
+    found: dict[str, tuple[float, float]] = {}
+    for told in sites.values():
+        for name, value in told.items() if isinstance(told, dict) else ():
+            if is_number(value):
+                low, high = found.get(name, (value, value))
+                found[name] = (min(low, value), max(high, value))
+    return found
+
+
+def spans(told: Sequence[tuple[float, float] | None], rounds: Sequence[int]) -> tuple[list[Value], list[Value]]:
     """The lowest and the highest over all sites, of all rounds since the kept one before.
 
     Args:
-        values: by site, one for each round.
+        told: the lowest and the highest of each round; None: no site has told a number.
         rounds: which are kept, as indices.
     """
     low: list[Value] = []
     high: list[Value] = []
     begin = 0
     for at in rounds:
-        told = [each for column in values.values() for each in column[begin : at + 1] if each is not None]
-        low.append(min(told, default=None))
-        high.append(max(told, default=None))
+        stretch = [each for each in told[begin : at + 1] if each is not None]
+        low.append(number(min((each[0] for each in stretch), default=None)))
+        high.append(number(max((each[1] for each in stretch), default=None)))
         begin = at + 1
     return low, high
 
 
 def number(value: Any) -> Value:
     """Six digits of what is a number and can be drawn; None of all else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(f"{value:.6g}")
+    return float(f"{value:.6g}") if is_number(value) else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
 from hanse_schemas.http.runs import RoundMetrics
 
 
@@ -15,11 +16,13 @@ class CurvesQuery(Frozen):
         metric: None: the one that the job stops by, or else the first.
         points: rounds at most.
         sites: whether each site's own curve is wanted, too.
+        site: that of this one alone.
     """
 
     metric: str | None = Field(default=None, min_length=1, max_length=200)
     points: int = Field(default=300, ge=10, le=2000)
     sites: bool = True
+    site: Slug | None = None
 
 
 class RunEvaluation(Frozen):

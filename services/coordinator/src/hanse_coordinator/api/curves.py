@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route
-from hanse_coordinator.thinning import Value, kept, number, spans
+from hanse_coordinator.thinning import Spread, Value, is_number, kept, number, spans
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http.curves import CurvesQuery, RunCurves, RunEvaluation
 from hanse_schemas.http.runs import RoundMetrics
@@ -16,8 +16,8 @@ async def run_curves(hub: Hub, request: Request) -> RunCurves:
     query: CurvesQuery = request.query
     run = str(request.path["run"])
     job = (await hub.buckets.runs.require(project=request.project, run=run)).value.job
-    rounds = await hub.histories.rounds(request.project, run)
-    return curves_of(rounds, query, preferred=job.stop.metric if job.stop is not None else None)
+    rounds, spreads = await hub.histories.spreads(request.project, run)
+    return curves_of(rounds, spreads, query, preferred=job.stop.metric if job.stop is not None else None)
 
 
 async def run_evaluation(hub: Hub, request: Request) -> RunEvaluation:
@@ -28,13 +28,19 @@ async def run_evaluation(hub: Hub, request: Request) -> RunEvaluation:
     return RunEvaluation(newest=None if newest is None else newest.model_copy(update={"sites": {}}))
 
 
-def curves_of(rounds: Sequence[RoundMetrics], query: CurvesQuery, *, preferred: str | None) -> RunCurves:
-    """The curves of finished rounds. Pure.
+def curves_of(
+    rounds: Sequence[RoundMetrics], spreads: Sequence[Spread], query: CurvesQuery, *, preferred: str | None
+) -> RunCurves:
+    """The curves of finished rounds. Pure. Only what is drawn is looked at by site: a run may have told as many numbers
+    as a hundred thousand, and every watcher asks after every round.
+
+    Args:
+        spreads: of the rounds.
 
     Raises:
         HanseError: NOT_FOUND for a metric that no round has, naming those that there are.
     """
-    names = tuple(dict.fromkeys(name for each in rounds for name, told in each.metrics.items() if _is_number(told)))
+    names = tuple(dict.fromkeys(name for each in rounds for name, told in each.metrics.items() if is_number(told)))
     metric = query.metric or (preferred if preferred in names else next(iter(names), ""))
     if metric not in names and query.metric is not None:
         raise HanseError(
@@ -42,34 +48,25 @@ def curves_of(rounds: Sequence[RoundMetrics], query: CurvesQuery, *, preferred: 
         )
     overall = [number(each.metrics.get(metric)) for each in rounds]
     at = kept(overall, query.points)
-    columns = {
-        site: [_of_site(each, site, metric) for each in rounds]
-        for site in sorted({site for each in rounds for site in each.sites})
-    }
-    low, high = spans(columns, at)
-
-    def chosen(column: Sequence[Value]) -> tuple[Value, ...]:
-        return tuple(column[index] for index in at)
+    low, high = spans([each.get(metric) for each in spreads], at)
+    told = {site for index in at for site in rounds[index].sites}
+    wanted = {query.site} if query.site is not None else told if query.sites else set[str]()
 
     return RunCurves(
         metric=metric,
         metrics=names,
         finished=len(rounds),
         rounds=tuple(rounds[index].round for index in at),
-        overall=chosen(overall),
+        overall=tuple(overall[index] for index in at),
         low=tuple(low),
         high=tuple(high),
-        sites={site: chosen(column) for site, column in columns.items()} if query.sites else {},
+        sites={site: tuple(_of_site(rounds[index], site, metric) for index in at) for site in sorted(told & wanted)},
     )
 
 
 def _of_site(one: RoundMetrics, site: str, metric: str) -> Value:
     told = one.sites.get(site)
     return number(told.get(metric)) if isinstance(told, dict) else None
-
-
-def _is_number(value: object) -> bool:
-    return number(value) is not None
 
 
 ROUTES = (

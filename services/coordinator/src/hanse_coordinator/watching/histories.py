@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hanse_coordinator.thinning import Spread, spread
 from hanse_coordinator.watching.past import Past, Told
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -23,6 +24,7 @@ _WITHIN_S = 10.0
 class _History:
     upto: int = 0
     rounds: dict[int, RoundMetrics] = field(default_factory=dict)
+    spreads: dict[int, Spread] = field(default_factory=dict)
     past: Past = field(default_factory=Past)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -42,6 +44,12 @@ class Histories:
         """
         history = await self._current(project, run)
         return [history.rounds[at] for at in sorted(history.rounds)]
+
+    async def spreads(self, project: str, run: str) -> tuple[list[RoundMetrics], list[Spread]]:
+        """All rounds that have finished, in order, and how far the sites are apart in each. Raises as `rounds`."""
+        history = await self._current(project, run)
+        numbers = sorted(history.rounds)
+        return [history.rounds[at] for at in numbers], [history.spreads[at] for at in numbers]
 
     async def past(self, project: str, run: str, after: int) -> tuple[Sequence[Told], int]:
         """What still counts of all events behind `after`, and up to which event that is.
@@ -88,6 +96,7 @@ def _take(history: _History, records: Iterable[Record]) -> None:
         event = RunEvent.decode(record.data)
         history.past.take(record.sequence, event)
         if event.kind == "round-finished":
+            history.spreads[event.round] = spread(sites if isinstance(sites := event.data.get("sites"), dict) else {})
             history.rounds[event.round] = RoundMetrics(
                 round=event.round,
                 at=event.at,
