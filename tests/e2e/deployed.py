@@ -78,6 +78,8 @@ class DeployedHub:
         policy.write_text(json.dumps(body))
         token = project.invite(name)
         spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
+        if accept := project.view().terms_digest:
+            spec = replace(spec, argv=[*spec.argv, "--accept", accept])
         if code is not None:
             spec = replace(spec, argv=[*spec.argv, "--code", str(code)])
         self._datapods.append(spec)
@@ -195,7 +197,8 @@ def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **chang
 @contextmanager
 def site(project: Project, name: str, folder: Path, answer: Answer, *, ca: Path | None = None) -> Iterator[Site]:
     """A site that answers each of its tasks by `answer`, in a thread of its own, while inside."""
-    joined = hanse.join(project_url(project), project.invite(name), home=folder / name, ca=ca)
+    accept = project.view().terms_digest or ""
+    joined = hanse.join(project_url(project), project.invite(name), home=folder / name, ca=ca, accept=accept)
     failures: list[BaseException] = []
 
     def work() -> None:

@@ -15,6 +15,7 @@ import pytest
 from console_browser import Watched, axe_script, chromium
 from e2e.deployed import completed, deployed, honest, site, start_job
 from hanse.hub import Run
+from hanse_site.consent import agree
 
 EVIL = "<script>window.owned = 1</script>"
 CODE = f"""import json
@@ -28,6 +29,7 @@ def train(model, data, config):
 def test(model, data, config):
     return len(data.y), {{{{"loss": 0.5}}}}
 """
+TERMS = {"owner": "Ward 5", "purpose": "who needs a bed"}
 RULES = {"minimum_participants": 2, "site_code": {"approvals": True}, "privacy": {"epsilon": 8.0}}
 
 
@@ -63,13 +65,15 @@ def test_an_administrator_approves_code_sees_what_left_and_pauses(tmp_path: Path
     data = tmp_path / "data.npz"
     np.savez(data, x=np.ones((12, 4), np.float32), y=np.arange(12) % 3)
     with chromium() as browser, deployed(tmp_path / "hub") as hub:
-        project = hub.client().projects.create("triage", schema={"kind": "array", "shape": [4], "classes": 3})
+        schema = {"kind": "array", "shape": [4], "classes": 3}
+        project = hub.client().projects.create("triage", schema=schema, terms=TERMS)
         hub.start_datapod(project, "north", home=home, data=data, test=data, rules=RULES, code=code)
         with site(project, "south", tmp_path, honest()):
             story(Watched(browser, "", axe_script(tmp_path / "axe")), home, code, project)
 
 
 def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
+    folder = home.parent
     page, link = watched.page, link_of(home)
     page.set_default_timeout(60_000)
     page.goto(link)
@@ -130,6 +134,26 @@ def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
     watched.look("window-changed")
     code.write_text(CODE.format(step=1))
 
+    # The owner writes other terms: a new run is refused, and goes once somebody here has read and agreed.
+    later = project.set_terms(**TERMS | {"told": [f"how many patients it has {EVIL}"]})
+    run = project.run(job_of(project, code, participants={"deadline": 20.0, "retries": 0}))
+    assert state_after(run) == "failed"
+    page.get_by_role("link", name="Now").click()
+    page.get_by_text(f"under terms {later.terms_digest}").wait_for()
+    page.get_by_role("link", name="Read them").click()
+    page.get_by_text("+   a site tells: how many patients it has <script>").wait_for()
+    watched.look("window-terms")
+    page.get_by_label("I have read them").check()
+    page.get_by_role("button", name="Agree to these terms").click()
+    page.get_by_text("agreed to version 2").wait_for()
+    end = time.monotonic() + 60
+    while not (told := {each.participant: each.consent for each in project.participants()})["north"].current:
+        assert time.monotonic() < end, told
+        time.sleep(0.5)
+    assert told["north"].by == "the administrator, in the site's window"
+    agree(folder / "south", later.terms, later.terms_digest)
+    assert page.evaluate("window.owned") is None
+
     # Paused, it does nothing for the hub; then it does what is still open.
     page.get_by_role("link", name="Now").click()
     page.get_by_role("button", name="Pause").click()
@@ -140,6 +164,7 @@ def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
     run = project.run(job_of(project, code, participants={"deadline": 60.0}))
     page.get_by_text("Paused since").wait_for()
     watched.look("window-paused")
+    assert {each.participant: each.state for each in project.participants()} == {"north": "paused", "south": "online"}
     assert run.state not in ("completed", "failed")
     page.get_by_role("button", name="Go on").click()
     completed(run)

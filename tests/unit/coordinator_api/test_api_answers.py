@@ -19,6 +19,8 @@ from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_schemas.terms import ProjectTerms
+from hanse_site.consent import Agreement, signed
 from hanse_site.joining import proved
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
@@ -105,9 +107,15 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
 async def _members(walk: Walk, api: Any) -> None:
     await walk("set_absence", {"days": 30}, project="alpha")
     invited = await walk("create_invitation", {"participant": "north", "expires_in": 60}, project="alpha")
-    challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
+    await walk("set_terms", {"owner": "Ward 5", "purpose": "who needs a bed", "minimum_sites": 1}, project="alpha")
+    shown = await walk("preview", {"token": invited["token"]})
     site = Site()
-    await walk("join", proved(invited["token"], challenge, site.signing, site.bus, api.clock.now()))
+    made = Agreement(terms=ProjectTerms.model_validate(shown["terms"]), by="Dr. Day", at=api.clock.now())
+    consent = signed(made, "north", site.signing)
+    challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
+    await walk("join", proved(invited["token"], challenge, site.signing, site.bus, api.clock.now(), consent))
+    said = consent.model_dump(mode="json")
+    await walk("give_consent", {"project": "alpha", "participant": "north", "consent": said})
     await walk("renew", signed_renewal("alpha", "north", site.signing, api.clock.now()))
     other = await walk("create_invitation", {"participant": "south"}, project="alpha")
     await walk("list_invitations", project="alpha")

@@ -83,6 +83,7 @@ def join(
     *,
     home: str | Path = "site",
     ca: str | Path | None = None,
+    accept: str = "",
     policy: str | Path | Mapping[str, Any] | None = None,
     data: str | Path | Sequence[str | Path] = (),
     examples: int | None = None,
@@ -94,6 +95,7 @@ def join(
         token: the join token; not needed when `home` already holds an identity.
         home: folder for this site's identity and state.
         ca: certificate authority file, for hubs with a private one.
+        accept: digest of the project's terms, by which the site agrees to them (`hanse site preview` shows both).
         policy: the site's policy file, or what would stand in it: masks, noise, the privacy ledger and the log of what
             left are made here by it. It needs `pip install 'hanse[datapod]'`. None: what you hand in leaves as it is,
             and jobs that ask for masks or noise are refused.
@@ -114,11 +116,13 @@ def join(
         if files or examples is not None:
             given = "data" if files else "examples"
             raise invalid(given, files or examples, "nothing, where no policy is given, which it is for")
-        return Site(url, token, home=where, ca=authority)
+        return Site(url, token, home=where, ca=authority, accept=accept)
     from hanse.site_with_policy import SiteWithPolicy
 
     rules = Path(policy) if isinstance(policy, str | Path) else policy
-    return SiteWithPolicy(url, token, home=where, ca=authority, policy=rules, data=files, examples=examples)
+    return SiteWithPolicy(
+        url, token, home=where, ca=authority, policy=rules, data=files, examples=examples, accept=accept
+    )  # fmt: skip
 
 
 def load(path: str | Path, *, record: str | Path | None = None, trusted_key: bytes | None = None) -> TrainedModel:

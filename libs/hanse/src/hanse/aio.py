@@ -29,6 +29,7 @@ from hanse_schemas.http.projects import Absence, CreateProject, ProjectView
 from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
 from hanse_schemas.schema import TabularSchema
+from hanse_schemas.terms import AskedTerms
 
 if TYPE_CHECKING:
     from hanse.sweeps import Foreseen, Swept
@@ -97,14 +98,18 @@ class AsyncProjects:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def create(self, name: str, *, schema: Mapping[str, Any], description: str = "") -> AsyncProject:
+    async def create(
+        self, name: str, *, schema: Mapping[str, Any], description: str = "", terms: Mapping[str, Any] | None = None
+    ) -> AsyncProject:
         """Create a project.
 
         Args:
             name: lower-case letters, digits and hyphens.
             schema: what every site's data must look like (`hanse_schemas.schema`).
+            terms: what sites must agree to before they join (`hanse_schemas.terms.AskedTerms`); None: nothing.
         """
-        body = write(CreateProject, name=name, schema=dict(schema), description=description)
+        asked = {} if terms is None else {"terms": dict(terms)}
+        body = write(CreateProject, name=name, schema=dict(schema), description=description, **asked)
         view = await self._transport.send(Call("POST", "/v1/projects", one(ProjectView), body))
         return AsyncProject(self._transport, view.name)
 
@@ -155,6 +160,16 @@ class AsyncProject:
         """End a site's membership: its keys stop working at once."""
         path = path_of(self.name, "participants", participant, "revoke")
         await self._transport.send(Call("POST", path, one(ParticipantView)))
+
+    async def set_terms(self, /, **asked: Any) -> ProjectView:
+        """Write the project's terms (`hanse_schemas.terms.AskedTerms` has the names). Sites that have joined do nothing
+        in new runs until they agree to them."""
+        call = Call("POST", f"{path_of(self.name)}/terms", one(ProjectView), write(AskedTerms, **asked))
+        return await self._transport.send(call)
+
+    async def view(self) -> ProjectView:
+        """Description, data schema and terms."""
+        return await self._transport.send(Call("GET", path_of(self.name), one(ProjectView)))
 
     async def set_longest_absence(self, days: int | None) -> None:
         """Sites that were away for longer than so many days (1 to 3650) need another invitation; None: none does."""

@@ -205,6 +205,8 @@ class Project(_Waiting[AsyncProject]):
     invite = _waits(AsyncProject.invite)
     participants = _waits(AsyncProject.participants)
     revoke = _waits(AsyncProject.revoke)
+    set_terms = _waits(AsyncProject.set_terms)
+    view = _waits(AsyncProject.view)
     set_longest_absence = _waits(AsyncProject.set_longest_absence)
     run = _gives(Run, AsyncProject.run)
     check = _waits(AsyncProject.check)

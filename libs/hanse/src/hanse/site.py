@@ -24,6 +24,7 @@ from hanse.site_task import SiteTask as SiteTask
 from hanse.site_task import no_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_site.consent import agreements, under
 from hanse_site.enrol import enrol
 from hanse_site.identity import SiteIdentity, load_identity
 from hanse_site.link import OpenTask, SiteLink, result_for
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 class Site:
     """An enrolled site. Close it, or use it as a context manager."""
 
-    def __init__(self, url: str, token: str | None, *, home: Path, ca: Path | None) -> None:
+    def __init__(self, url: str, token: str | None, *, home: Path, ca: Path | None, accept: str = "") -> None:
         """Enrol with a token, or go on with the identity that `home` holds already."""
         self._closing = False
         self._worker = LoopThread("hanse-site")
         try:
-            self.identity = self._worker.do(_identity(url, token, home, ca))
+            self.identity = self._worker.do(_identity(url, token, home, ca, accept))
             self._link: SiteLink = self._worker.do(SiteLink.connect(self.identity))
         except BaseException:
             self._worker.close()
@@ -62,7 +63,7 @@ class Site:
                         return
                     raise
                 if open_task.seconds_left > 0 and self._still_open(open_task):
-                    refusal = cannot(open_task.task)
+                    refusal = not_agreed(self.identity.home, open_task.task) or cannot(open_task.task)
                     if refusal is None:
                         yield PlainTask(self, open_task)
                     else:
@@ -95,6 +96,15 @@ class Site:
         return f"<hanse site {self.identity.participant} in {self.identity.project}>"
 
 
+def not_agreed(home: Path, task: Task) -> HanseError | None:
+    """Why a task is not this site's, where nobody here has agreed to the project's terms that it is under."""
+    try:
+        under(agreements(home), task.terms)
+    except HanseError as error:
+        return error
+    return None
+
+
 def cannot(task: Task) -> HanseError | None:
     """Why a task is not one for a site without a policy: it can neither mask what it sends, nor add noise to it, nor
     encode it."""
@@ -125,9 +135,11 @@ async def refuse(link: SiteLink, task: Task, reason: HanseError) -> None:
     await link.answer(result_for(task, Outcome.REFUSED, reason=str(reason), code=reason.code.code))
 
 
-async def _identity(url: str, token: str | None, home: Path, ca: Path | None) -> SiteIdentity:
+async def _identity(url: str, token: str | None, home: Path, ca: Path | None, accept: str) -> SiteIdentity:
     if token is not None:
-        return await enrol(url, token, home, ca)  # finds out, too, that it was done with this token already
+        return await enrol(
+            url, token, home, ca, accept=accept
+        )  # finds out, too, that it was done with this token already
     identity = await asyncio.to_thread(load_identity, home)
     if identity is None:
         raise HanseError(

@@ -71,13 +71,15 @@ class SiteWithPolicy(Site):
 
     def __init__(
         self, url: str, token: str | None, *, home: Path, ca: Path | None, policy: Policy, data: Sequence[Path],
-        examples: int | None,
+        examples: int | None, accept: str = "",
     ) -> None:  # fmt: skip
         if examples is None or isinstance(examples, bool) or examples < 0:
             raise invalid("examples", examples, "how many training examples this site has, which its policy asks for")
         engine = _found()
         self._closing = False
-        self._engine: Engine = engine(url, token, home=home, ca=ca, policy=policy, data=tuple(data), examples=examples)
+        self._engine: Engine = engine(
+            url, token, home=home, ca=ca, policy=policy, data=tuple(data), examples=examples, accept=accept
+        )  # fmt: skip
         self._worker = LoopThread("hanse-site")
         try:
             self._running = self._worker.start(self._engine.run())

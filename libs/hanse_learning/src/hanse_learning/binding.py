@@ -73,6 +73,7 @@ FIELDS: Mapping[str, Covered] = {
     "step": Covered.NEITHER,
     "issued_at": Covered.NEITHER,
     "ledger": Covered.NEITHER,
+    "terms": Covered.NEITHER,
     "deadline": Covered.NEITHER,
     "deltas": Covered.NEITHER,
 }

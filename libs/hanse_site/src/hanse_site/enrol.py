@@ -18,7 +18,8 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
-from hanse_schemas.http.joining import Joined
+from hanse_schemas.http.joining import Joined, Preview
+from hanse_site.consent import Agreement, agreement, keep, require_digest, signed
 from hanse_site.identity import (
     BUS_CA,
     BUS_CREDS,
@@ -31,7 +32,7 @@ from hanse_site.identity import (
     SiteRecord,
     load_identity,
 )
-from hanse_site.joining import join
+from hanse_site.joining import join, preview
 from hanse_site.told_ca import told_ca
 
 
@@ -42,6 +43,8 @@ async def enrol(
     ca: Path | None = None,
     *,
     ca_fingerprint: str | None = None,
+    accept: str = "",
+    by: str = "",
     timeout: float = 30.0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SiteIdentity:
@@ -53,11 +56,14 @@ async def enrol(
         home: folder of the participant's state; made when absent, readable by its owner alone.
         ca: PEM file of the authority that signed the hub's certificate; None for the system's.
         ca_fingerprint: of that authority, instead of its file: the hub is asked for it, and believed by this alone.
+        accept: digest of the project's terms, by which the site agrees to them; empty: to none.
+        by: who agrees; empty: who runs this.
         timeout: seconds to wait for the hub.
 
     Raises:
         HanseError: INVALID_INPUT for a malformed token, URL or fingerprint; TAMPERED for an authority of another
-            fingerprint; CONFLICT when the home belongs to another enrolment;
+            fingerprint, or a hub that shows some terms and joins to others; CONFLICT when the home belongs to another
+            enrolment, or where the project has other terms than `accept` says;
             CLOCK_SKEW; UNAVAILABLE; NO_SPACE; else what the hub answered (GONE for a used or expired token).
     """
     token_id = _token_id(token)
@@ -80,8 +86,29 @@ async def enrol(
         pem = await told_ca(hub, ca_fingerprint, timeout=timeout)
         ca = home / HUB_CA
         await asyncio.to_thread(write_durably, ca, pem)
-    reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock)
+    made = consent = None
+    if accept:
+        shown = await preview(hub, token, ca, timeout=timeout, clock=clock)
+        made = _agreed(shown, accept, by, clock)
+        consent = signed(made, shown.participant, signing)
+    reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock, consent=consent)
+    if made is not None:
+        if (reply.project, reply.data_schema) != (made.terms.project, made.terms.data_schema):
+            raise HanseError(
+                ErrorCode.TAMPERED, f"hub {hub}: it joins this site to something else than the terms that it has shown",
+                hint="tell the project's owner; the site has not joined",
+            )  # fmt: skip
+        await asyncio.to_thread(keep, home, made)
     return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now(), ca)
+
+
+def _agreed(shown: Preview, accept: str, by: str, clock: Clock) -> Agreement:
+    if shown.terms is None:
+        raise HanseError(
+            ErrorCode.CONFLICT, f"accept: project {shown.project} has no terms to agree to", hint="join without it"
+        )
+    require_digest(shown.terms, accept)
+    return agreement(shown.terms, by, clock)
 
 
 def _token_id(token: str) -> str:

@@ -21,35 +21,62 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.participants import Consent
 from hanse_fabric.proxies import refusals, refused_by_proxy, session_options
 from hanse_fabric.tls import client_context
 from hanse_schemas.http.errors import ErrorAnswer
-from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, check_clocks
+from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, Preview, check_clocks
 from hanse_schemas.http.reading import read, write
 from hanse_site.identity import parse_schema
 
 _MAX_REPLY = 1 << 20
 
 
+async def preview(hub: str, token: str, ca: Path | None, *, timeout: float, clock: Clock) -> Preview:
+    """What a token is for, before anything is joined; `join` has the arguments.
+
+    Raises:
+        HanseError: TAMPERED where the terms are not those of their digest, or of another project or schema than they
+            are shown with; NOT_FOUND for a hub of release 0.1.0; else what the hub answered.
+    """
+    try:
+        told = read(Preview, await post(f"{hub}/v1/join/preview", write(AskChallenge, token=token), ca, timeout, clock))
+    except ValidationError as error:
+        raise _no_hub(hub, explain(error)) from None
+    terms = told.terms
+    if terms is not None and (terms.digest, terms.project, terms.data_schema) != (
+        told.terms_digest, told.project, told.data_schema
+    ):  # fmt: skip
+        raise HanseError(
+            ErrorCode.TAMPERED, f"hub {hub}: its project {told.project} is not as the terms say that it shows",
+            hint="ask the project's owner; nothing was joined",
+        )  # fmt: skip
+    return told
+
+
 async def join(
-    hub: str, token: str, signing: SigningKey, bus: KeyPair, ca: Path | None, *, timeout: float, clock: Clock
-) -> Joined:
+    hub: str, token: str, signing: SigningKey, bus: KeyPair, ca: Path | None, *, timeout: float, clock: Clock,
+    consent: Consent | None = None,
+) -> Joined:  # fmt: skip
     """Join with a token and one's keys.
 
     Args:
         hub: its address, without a slash at the end.
         ca: PEM file of the authority that signed its certificate; None for the system's.
+        consent: to the project's terms, where it has some.
         timeout: seconds to wait for each of its two answers.
 
     Raises:
         HanseError: CLOCK_SKEW; UNAVAILABLE, for a hub that asks for no proof, too; else what the hub answered.
     """
     challenge = await _ask_challenge(hub, token, ca, timeout, clock)
-    body = proved(token, challenge, signing, bus, clock.now())
+    body = proved(token, challenge, signing, bus, clock.now(), consent)
     return _joined(hub, await post(f"{hub}/v1/join", body, ca, timeout, clock))
 
 
-def proved(token: str, challenge: str, signing: SigningKey, bus: KeyPair, now: datetime) -> dict[str, Any]:
+def proved(
+    token: str, challenge: str, signing: SigningKey, bus: KeyPair, now: datetime, consent: Consent | None = None
+) -> dict[str, Any]:
     """The body that joins, with a proof that both keys are here."""
     key = base64.b64encode(signing.public_bytes).decode()
     secret = secrets.parse(token, secrets.Kind.JOIN_TOKEN).hash
@@ -57,6 +84,7 @@ def proved(token: str, challenge: str, signing: SigningKey, bus: KeyPair, now: d
     return write(
         Join, token=token, public_key=key, bus_key=bus.public, version=__version__, sent_at=now, challenge=challenge,
         signature=base64.b64encode(signing.sign(proof)), bus_signature=base64.b64encode(bus.sign(proof)),
+        **({} if consent is None else {"consent": consent}),
     )  # fmt: skip
 
 
@@ -81,12 +109,21 @@ async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, 
     Raises:
         HanseError: CLOCK_SKEW; UNAVAILABLE; else what the hub answered.
     """
+    return await _exchanged("POST", url, ca, timeout, clock, json=body)
+
+
+async def get(url: str, key: str, ca: Path | None, timeout: float, clock: Clock) -> Any:
+    """What the hub answers to who reads with an API key. Raises as `post`."""
+    return await _exchanged("GET", url, ca, timeout, clock, headers={"Authorization": f"Bearer {key}"})
+
+
+async def _exchanged(method: str, url: str, ca: Path | None, timeout: float, clock: Clock, **sent: Any) -> Any:
     context = client_context(ca) if ca is not None or url.startswith("https:") else True
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
         async with (
             aiohttp.ClientSession(timeout=limit, **session_options(url)) as session,
-            session.post(url, json=body, ssl=context, allow_redirects=False) as answer,
+            session.request(method, url, ssl=context, allow_redirects=False, **sent) as answer,
         ):
             check_clock(answer.headers.get("Date"), clock.now())
             data = await answer.content.read(_MAX_REPLY)

@@ -54,7 +54,7 @@ async def ask_sites(hub: Hub, project: ProjectRecord, job: Job) -> tuple[SiteAns
     answers: dict[str, SiteAnswer] = {}
     if there:
         ask = question(job, there, await _masking(hub, job, len(there)))
-        found = await _Asking(hub, project.name, job, ask, {name: members[name] for name in there}).answers()
+        found = await _Asking(hub, project, job, ask, {name: members[name] for name in there}).answers()
         answers = {name: _view(name, each) for name, each in found.items()}
     away = dict.fromkeys(members, _AWAY) | dict.fromkeys(online, _NOT_ASKED) | dict.fromkeys(resting, _PAUSED)
     return tuple(answers.get(name) or SiteAnswer(participant=name, reason=away[name]) for name in sorted(members))
@@ -86,12 +86,16 @@ async def _masking(hub: Hub, job: Job, members: int) -> Masking | None:
 class _Asking:
     """One question to several sites."""
 
-    def __init__(self, hub: Hub, project: str, job: Job, ask: Ask, members: dict[str, ParticipantRecord]) -> None:
+    def __init__(
+        self, hub: Hub, record: ProjectRecord, job: Job, ask: Ask, members: dict[str, ParticipantRecord]
+    ) -> None:
+        project = record.name
         self._hub, self._project, self._ask, self._members = hub, project, ask, members
         self._run, self._issued = new_run_id(), hub.clock.now()
         self._deadline = self._issued + timedelta(seconds=ask.deadline)
         self._task = ask.task(project, self._run, job.workflow, STEP, self._issued, self._deadline)
-        own = {name: ask.own(self._run, STEP, name) for name in ask.to}
+        common = {} if record.terms is None else {"terms": record.terms.digest}
+        own = {name: ask.own(self._run, STEP, name) | common for name in ask.to}
         self._tasks = {name: self._task.model_copy(update=each) for name, each in own.items()}
         ids = {name: task.id for name, task in self._tasks.items()}
         self._collector = Collector(ids, needed=0, terms=Terms.of(ask, project, self._run, 0))

@@ -21,14 +21,15 @@ from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.runs import RunState, Wanted
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema
+from hanse_schemas.terms import ProjectTerms
 
 
 class ProjectRecord(Message):
     """A project and the schema that every site's data must have. `longest_absence_days`: a site that was away for
-    longer needs another invitation; None: none does."""
+    longer needs another invitation; None: none does. `terms`: what sites agree to when they join; None: nothing."""
 
     schema_id: ClassVar[str] = "hanse.project_record/2"
-    grown: ClassVar = ("hanse.project_record/1", frozenset({"longest_absence_days"}))
+    grown: ClassVar = ("hanse.project_record/1", frozenset({"longest_absence_days", "terms"}))
 
     name: Slug
     data_schema: DataSchema
@@ -36,6 +37,7 @@ class ProjectRecord(Message):
     created_at: Time
     created_by: str
     longest_absence_days: int | None = Field(default=None, ge=1)
+    terms: ProjectTerms | None = None
 
 
 class InvitationRecord(Message):
@@ -104,6 +106,8 @@ class RunRecord(Message):
     """Whose data the outputs are made of: of all sites, these alone may fetch them. None: of a study of before."""
     problem: dict[str, Any] | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     """What the model is for: see `ModelVersion`. None: of a study, or of site code's own model."""
+    terms: Digest | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    """Of the project, when the run was submitted."""
     trace: str | None = Field(default=None, max_length=100)
     """The `traceparent` (W3C) of the request that submitted the run."""
 

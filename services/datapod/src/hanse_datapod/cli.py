@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hanse_datapod.agreeing import add_agreeing
 from hanse_datapod.deciding import add_deciding
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
@@ -20,7 +21,7 @@ from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
-    | {"window", "pause", "resume", "approve", "withdraw", "used"}
+    | {"window", "pause", "resume", "approve", "withdraw", "used", "preview", "agree"}
 )
 
 
@@ -45,13 +46,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m hanse_datapod", description="Hanse at a site")
     commands = top.add_subparsers(dest="command", required=True)
 
-    joining = commands.add_parser("join", help="join a project with a one-time token")
-    joining.add_argument("--hub", required=True, help="address of the hub, https://...")
-    joining.add_argument("--token", required=True, help="the token from the project's owner")
-    joining.add_argument("--home", type=Path, required=True, help="folder for this site's keys and state")
-    joining.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
-    joining.set_defaults(run=_join)
-
+    add_agreeing(commands)
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
                          "in the paths of data {name} stands for the folder's name")  # fmt: skip
@@ -119,21 +114,6 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
         add_rehearse(commands)
     return top
-
-
-def _join(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.outbox import Leaving, Outbox
-    from hanse_fabric.durable import sole_owner
-    from hanse_site import enrol
-
-    with sole_owner(given.home):
-        outbox = Outbox(given.home)
-        try:
-            outbox.append(Leaving("join", f"{given.hub}/v1/join", 0))
-        finally:
-            outbox.close()
-        identity = asyncio.run(enrol(given.hub, given.token, given.home, given.hub_ca))
-    print(f"joined {identity.project} at {identity.record.hub_name or given.hub} as {identity.participant}")
 
 
 def _run(given: argparse.Namespace) -> int:

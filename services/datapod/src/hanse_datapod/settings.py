@@ -72,6 +72,12 @@ class DatapodSettings(ServiceSettings):
     )
     join_url: str = Field(default="", description="address of the hub, to join it on the first start")
     token: SecretStr = Field(default=SecretStr(""), description="one-time token to join with on the first start")
+    accept: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="digest of the project's terms, by which the site agrees to them when it joins on the first start; "
+        "`hanse site preview` shows them",
+    )
     proxy: SecretStr = Field(
         default=SecretStr(""),
         description="the proxy through which the site goes out, http://name:password@host:port or socks5h://...; hosts "

@@ -26,16 +26,20 @@ def create(
     name: str,
     schema: Annotated[Path, typer.Option(help="YAML file with the data's declared schema.")],
     description: str = "",
+    terms: Annotated[
+        Path | None, typer.Option(help="YAML file with what sites agree to before they join: docs/owner.md, Terms.")
+    ] = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Create a project."""
+    asked = None if terms is None else read_yaml(terms, "terms file")
     declared = read_yaml(schema, "schema file")
     if not isinstance(declared, dict):
         raise invalid(f"schema file {schema}", declared, "a mapping", hint="see docs/owner.md")
     with hub(url, api_key) as connection:
-        project = connection.projects.create(name, schema=declared, description=description)
+        project = connection.projects.create(name, schema=declared, description=description, terms=asked)
     if json:
         emit_json({"project": project.name})
         return
@@ -154,6 +158,29 @@ def absence(
     with hub(url, api_key) as connection:
         connection.projects.get(project).set_longest_absence(days)
     print(f"{project}: sites come back by their keys after " + ("any absence." if days is None else f"{days} days."))
+
+
+@app.command()
+def terms(
+    project: str,
+    file: Annotated[Path | None, typer.Argument(help="YAML file with other terms; without: show those of now.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Show what sites agree to before they join, or write other terms, to which each must agree anew."""
+    asked = None if file is None else read_yaml(file, "terms file")
+    if file is not None and not isinstance(asked, dict):
+        raise invalid(f"terms file {file}", asked, "a mapping", hint="see docs/owner.md")
+    with hub(url, api_key) as connection:
+        found = connection.projects.get(project)
+        view = found.view() if asked is None else found.set_terms(**asked)
+    if json:
+        emit_json({"project": view.name, "terms": view.terms, "digest": view.terms_digest})
+        return
+    print("\n".join(map(harmless, view.terms_words)) or f"{project} has no terms: sites join without agreeing to any.")
+    if view.terms_digest:
+        print(f"Digest, by which sites agree: {view.terms_digest}")
 
 
 @app.command()

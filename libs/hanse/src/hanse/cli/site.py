@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json as json_module
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +23,8 @@ from hanse_schemas.schema import DataSchema, GenotypesSchema
 if TYPE_CHECKING:
     from hanse.site_values import ColumnValues
 
+_HUB_S = 30.0
+
 app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
 
 
@@ -32,12 +37,19 @@ def join(
     ca_fingerprint: Annotated[
         str | None, typer.Option(help="That authority's fingerprint, instead of its file, as the owner gave it to you.")
     ] = None,
+    accept: Annotated[str, typer.Option(help="Agree to the project's terms of this digest, without being asked.")] = "",
+    by: Annotated[str, typer.Option(help="Who agrees for the site; by default, who runs this.")] = "",
     json: Json = False,
 ) -> None:
-    """Enrol this site. Its keys are made here and never leave."""
+    """Enrol this site. Its keys are made here and never leave. The project's terms are shown, and asked about."""
+    from hanse_site.asking import agreed_by_asking
     from hanse_site.enrol import enrol
+    from hanse_site.identity import load_identity
 
-    identity = asyncio.run(enrol(url, token, home, ca, ca_fingerprint=ca_fingerprint))
+    if not accept and load_identity(home) is None:
+        with authority(url, ca, ca_fingerprint) as known:
+            accept = asyncio.run(agreed_by_asking(url, token, known))
+    identity = asyncio.run(enrol(url, token, home, ca, ca_fingerprint=ca_fingerprint, accept=accept, by=by))
     if json:
         emit_json({"project": identity.project, "participant": identity.participant, "home": str(home)})
     else:
@@ -56,6 +68,50 @@ def next_steps(home: Path, schema: DataSchema) -> list[str]:
         "  masking: {compensator: KEY}      # from who runs the compensator, by a way of your own",
         f"Next: hanse site run --home {home} --data PREFIX{''.join(beside)} --policy policy.yaml",
     ]
+
+
+@app.command()
+def preview(
+    url: Annotated[str, typer.Argument(help="The hub's address.")],
+    token: Annotated[str, typer.Argument(help="The one-time token that the owner gave you.")],
+    ca: Annotated[Path | None, typer.Option(help="Certificate authority of the hub, if it is private.")] = None,
+    ca_fingerprint: Annotated[
+        str | None, typer.Option(help="That authority's fingerprint, instead of its file, as the owner gave it to you.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a token is for: the project, its terms, the data that it asks for. Nothing is joined."""
+    from hanse_fabric.clock import SYSTEM_CLOCK
+    from hanse_site.joining import preview as previewed
+    from hanse_site.showing import preview_lines
+
+    with authority(url, ca, ca_fingerprint) as known:
+        shown = asyncio.run(previewed(url.rstrip("/"), token, known, timeout=_HUB_S, clock=SYSTEM_CLOCK))
+    if json:
+        emit_json(shown.model_dump(mode="json", by_alias=True))
+    else:
+        print("\n".join(preview_lines(shown)))
+
+
+@contextmanager
+def authority(url: str, ca: Path | None, ca_fingerprint: str | None) -> Iterator[Path | None]:
+    """The hub's authority as a file: the one that is given, or the hub's own, known by its fingerprint."""
+    if ca is not None or ca_fingerprint is None:
+        yield ca
+        return
+    from hanse_site.told_ca import told_ca
+
+    pem = asyncio.run(told_ca(url.rstrip("/"), ca_fingerprint, timeout=_HUB_S))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hub-ca.pem"
+        path.write_text(pem)
+        yield path
+
+
+@app.command(context_settings=AS_GIVEN)
+def agree(context: typer.Context) -> None:
+    """Show what the project asks of its sites now, and what has changed; with --accept DIGEST, agree to it."""
+    _datapod("agree", context.args)
 
 
 @app.command(context_settings=AS_GIVEN)

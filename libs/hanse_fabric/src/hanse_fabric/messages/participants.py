@@ -5,11 +5,26 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from pydantic import Base64Bytes
+from pydantic import Base64Bytes, Field
 
 from hanse_fabric.frozen import Time
-from hanse_fabric.messages.base import Message
-from hanse_fabric.names import HUB_REGION, Slug
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.names import HUB_REGION, Digest, Slug
+
+
+class Consent(Frozen):
+    """That a site agrees to a project's terms.
+
+    Attributes:
+        terms: their digest.
+        by: who has said so for the site, and `at`: when, by the site's clock.
+        signature: Ed25519 by the site's key over `hanse_schemas.terms.SiteConsent`.
+    """
+
+    terms: Digest
+    by: str = Field(max_length=200)
+    at: Time
+    signature: Base64Bytes = Field(max_length=100)
 
 
 class ParticipantRecord(Message):
@@ -22,10 +37,11 @@ class ParticipantRecord(Message):
         former_bus_keys: those that it had before and that are revoked with it; None: none.
         region: whose credentials it has; None: the hub's own.
         renewed_at: when it had a token renewed, within a day; None: not since it was enrolled.
+        consent: its newest, to terms of the project; None: there were none when it joined.
     """
 
     schema_id: ClassVar[str] = "hanse.participant_record/2"
-    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region", "renewed_at"}))
+    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region", "renewed_at", "consent"}))
 
     project: Slug
     participant: Slug
@@ -38,6 +54,7 @@ class ParticipantRecord(Message):
     former_bus_keys: tuple[str, ...] | None = None
     region: Slug | None = None
     renewed_at: Time | None = None
+    consent: Consent | None = None
 
     @property
     def last_there(self) -> datetime:

@@ -78,10 +78,11 @@ class Task(Message):
         ledger: the newest head of this site's own ledger that the hub has seen; None: of none.
         deltas: ways to the model from older ones, which a site that holds one may go, in place of fetching the whole.
             No answer depends on them: what comes out has the model's digest, or the whole is fetched.
+        terms: digest of the project's terms that its run was begun under; None: it had none.
     """
 
     schema_id: ClassVar[str] = "hanse.task/2"
-    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "masking.ring.counts", "deltas"}))
+    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "terms", "masking.ring.counts", "deltas"}))
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -105,6 +106,7 @@ class Task(Message):
     bound: Bound | None = None
     ledger: LedgerHead | None = None
     deltas: tuple[Delta, ...] | None = Field(default=None, max_length=MOST_DELTAS)
+    terms: Digest | None = None
 
 
 class Outcome(StrEnum):

@@ -9,8 +9,10 @@ from pydantic import AwareDatetime, Base64Bytes, ConfigDict, Field
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, Message
-from hanse_fabric.names import Slug
+from hanse_fabric.messages.participants import Consent
+from hanse_fabric.names import Digest, Slug
 from hanse_schemas.schema import DataSchema
+from hanse_schemas.terms import ProjectTerms
 
 ALLOWED_SKEW_S = 300.0
 """That the clocks of a site and the hub may be apart."""
@@ -26,6 +28,26 @@ class Challenge(Frozen):
     """What the site's proof must hold: good for one joining with this token, until the next is asked for."""
 
     challenge: str = Field(max_length=100)
+
+
+class Preview(Frozen):
+    """What joining with a token would mean, before anything is joined.
+
+    Attributes:
+        participant: as whom the site would join.
+        terms: what it must agree to; null: nothing.
+        terms_digest: of these; who reads them computes it anew.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    hub_name: str
+    project: Slug
+    participant: Slug
+    description: str
+    data_schema: DataSchema = Field(alias="schema")
+    terms: ProjectTerms | None = None
+    terms_digest: Digest | None = None
 
 
 class JoinProof(Message):
@@ -58,6 +80,7 @@ class Join(Frozen):
         challenge: the hub's answer to `AskChallenge`; empty: from a site of release 0.1.0, which is told to upgrade.
         signature: by `public_key`, over `JoinProof`.
         bus_signature: by `bus_key`, over the same.
+        consent: to the project's terms, where it has some.
     """
 
     token: str = Field(max_length=200)
@@ -68,6 +91,7 @@ class Join(Frozen):
     challenge: str = Field(default="", max_length=100)
     signature: Base64Bytes = Field(default=b"", max_length=100)
     bus_signature: Base64Bytes = Field(default=b"", max_length=100)
+    consent: Consent | None = None
 
 
 class Joined(Frozen):
@@ -97,6 +121,20 @@ def check_clocks(site: datetime, hub: datetime, *, field: str) -> None:
             f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
             hint="synchronise the site's clock (NTP) and join again; the token is still good",
         )
+
+
+class ToConsent(Frozen):
+    """A site that has joined agrees to the project's terms of now; signed, as `Consent` says, by its enrolled key."""
+
+    project: Slug
+    participant: Slug
+    consent: Consent
+
+
+class Consented(Frozen):
+    """The hub has it."""
+
+    terms: Digest
 
 
 class Renew(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import HUB_REGION, Slug
+from hanse_fabric.names import HUB_REGION, Digest, Slug
 
 
 class BudgetView(Frozen):
@@ -21,6 +21,21 @@ class BudgetView(Frozen):
     allowed: float | None = None
 
 
+class ConsentView(Frozen):
+    """That a site agrees to terms of the project.
+
+    Attributes:
+        terms: their digest.
+        by, at: who has said so at the site, and when.
+        current: whether these are the project's terms now.
+    """
+
+    terms: Digest
+    by: str
+    at: datetime
+    current: bool
+
+
 class ParticipantView(Frozen):
     """A participant.
 
@@ -34,6 +49,7 @@ class ParticipantView(Frozen):
         paused: its administrator lets no task begin.
         rules: its policy in words, where it tells that; null: it does not.
         budget: what of its privacy budget for this project is spent, where it tells that.
+        consent: its newest; null: to no terms.
     """
 
     participant: Slug
@@ -51,6 +67,7 @@ class ParticipantView(Frozen):
     paused: bool = False
     rules: tuple[str, ...] | None = None
     budget: BudgetView | None = None
+    consent: ConsentView | None = None
 
     @property
     def state(self) -> str:

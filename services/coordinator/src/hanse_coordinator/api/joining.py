@@ -10,8 +10,9 @@ import base64
 
 from hanse_coordinator.absence import check_absence, note_there
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.proof import check_proof, invitation_of
+from hanse_coordinator.api.proof import check_proof, gone, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
+from hanse_coordinator.api.terms import check_consent, tell_consent
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
@@ -33,6 +34,7 @@ async def join(hub: Hub, request: Request) -> Joined:
     check_proof(body, token)
     project = await hub.project(found.project)
     await _check_place(hub, project, found, body.public_key)
+    check_consent(hub, project, found.participant, body.consent, VerifyKey(base64.b64decode(body.public_key)))
     # A credential that cannot be made must not use the token up.
     region = found.region or HUB_REGION
     bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key, region=region)
@@ -48,6 +50,8 @@ async def join(hub: Hub, request: Request) -> Joined:
         public_key=body.public_key,
         version=body.version,
     )
+    if body.consent is not None:
+        await tell_consent(hub, invitation.project, invitation.participant, body.consent)
     return Joined(
         project=invitation.project,
         participant=invitation.participant,
@@ -93,7 +97,7 @@ async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationR
 def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:
     if there.revoked:
         if there.api_key == invitation.id:
-            raise _gone(f"the participant {invitation.participant!r} that it made was revoked")
+            raise gone(f"the participant {invitation.participant!r} that it made was revoked")
         return
     if base64.b64encode(there.public_key).decode() != public_key:
         raise HanseError(
@@ -116,13 +120,13 @@ async def _claim(hub: Hub, token: secrets.Credential, body: Join) -> Entry[Invit
 
     def alter(record: InvitationRecord) -> InvitationRecord:
         if record.revoked:
-            raise _gone("it was revoked")
+            raise gone("it was revoked")
         if record.used_by is not None:
             if record.used_by != body.public_key:
-                raise _gone("it was used already, by another key")
+                raise gone("it was used already, by another key")
             return claimed(record)
         if record.expires_at <= now:
-            raise _gone(f"it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+            raise gone(f"it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC")
         return claimed(record)
 
     return await hub.buckets.invitations.change(alter, invitation=token.id)
@@ -163,6 +167,7 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
             "enrolled_at": hub.clock.now(),
             "version": body.version,
             "region": invitation.region,
+            "consent": body.consent,
         }
     )
     name = {"project": invitation.project, "participant": invitation.participant}
@@ -184,12 +189,6 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
             await hub.credentials.revoke(there.value.connects_in, *sorted(had))
         record = record.model_copy(update={"former_bus_keys": tuple(sorted(had)) or None})
         await hub.buckets.participants.update(record, there.revision, **name)
-
-
-def _gone(why: str) -> HanseError:
-    return HanseError(
-        ErrorCode.GONE, f"token: this join token is no longer good: {why}", hint="ask the project's owner for a new one"
-    )
 
 
 ROUTES = (

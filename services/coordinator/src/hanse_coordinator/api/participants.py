@@ -9,16 +9,17 @@ from typing import TypeVar
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, READ, Request, Route, view
-from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
+from hanse_coordinator.api.terms import digest_of
+from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.paging import Page
-from hanse_schemas.http.participants import BudgetView, ParticipantList, ParticipantView
+from hanse_schemas.http.participants import BudgetView, ConsentView, ParticipantList, ParticipantView
 
 
-def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
+def _view(hub: Hub, project: ProjectRecord, record: ParticipantRecord) -> ParticipantView:
     seen = hub.presence.of(record.project, record.participant)
     return view(
         ParticipantView,
@@ -35,22 +36,27 @@ def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
         rules=seen.presence.rules if seen else None,
         budget=BudgetView(**budget.model_dump()) if seen and (budget := seen.presence.budget) else None,
         working_on=seen.presence.working_on if seen else None,
-    )
+        consent=None if record.consent is None else ConsentView(
+            terms=record.consent.terms, by=record.consent.by, at=record.consent.at,
+            current=record.consent.terms == digest_of(project),
+        ),
+    )  # fmt: skip
 
 
 async def list_participants(hub: Hub, request: Request) -> ParticipantList:
-    await hub.project(request.project)
+    project = await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.participants.list(project=request.project)]
     found.sort(key=lambda record: record.participant)
     page = page_of(found, request.query, lambda record: record.participant, by_name=True)
-    return ParticipantList(participants=tuple(_view(hub, record) for record in page))
+    return ParticipantList(participants=tuple(_view(hub, project, record) for record in page))
 
 
 async def get_participant(hub: Hub, request: Request) -> ParticipantView:
     name = str(request.path["participant"])
     if request.caller.role is ApiRole.SITE and request.caller.participant != name:
         raise HanseError(ErrorCode.FORBIDDEN, f"participant: a site's key does not show another site ({name!r})")
-    return _view(hub, (await hub.buckets.participants.require(project=request.project, participant=name)).value)
+    record = (await hub.buckets.participants.require(project=request.project, participant=name)).value
+    return _view(hub, await hub.project(request.project), record)
 
 
 async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
@@ -66,7 +72,7 @@ async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
     for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
         hub.keys.note(key.value, key.revision)
     await hub.credentials.revoke(record.connects_in, record.bus_key, *(record.former_bus_keys or ()))
-    return _view(hub, record)
+    return _view(hub, await hub.project(request.project), record)
 
 
 R = TypeVar("R", InvitationRecord, ApiKeyRecord)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.paging import page_of
-from hanse_coordinator.api.route import OWN, READ, Request, Route, view
+from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.terms import next_terms, project_view, tell_terms
 from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.http.paging import Page
@@ -19,6 +20,7 @@ async def create_project(hub: Hub, request: Request) -> ProjectView:
         name=body.name,
         data_schema=body.data_schema,
         description=body.description,
+        terms=None if body.terms is None else next_terms(body.name, body.data_schema, body.terms),
         created_at=hub.clock.now(),
         created_by=request.caller.actor,
     )
@@ -31,18 +33,19 @@ async def create_project(hub: Hub, request: Request) -> ProjectView:
             ) from None
         raise
     await hub.audit(request.caller, body.name, "project.create", f"project:{body.name}")
-    return view(ProjectView, record)
+    await tell_terms(hub, request, record)
+    return project_view(record)
 
 
 async def list_projects(hub: Hub, request: Request) -> ProjectList:
     found = [entry.value for entry in await hub.buckets.projects.list()]
     seen = sorted((record for record in found if request.caller.sees(record.name)), key=lambda record: record.name)
     page = page_of(seen, request.query, lambda record: record.name, by_name=True)
-    return ProjectList(projects=tuple(view(ProjectView, record) for record in page))
+    return ProjectList(projects=tuple(project_view(record) for record in page))
 
 
 async def get_project(hub: Hub, request: Request) -> ProjectView:
-    return view(ProjectView, await hub.project(request.project))
+    return project_view(await hub.project(request.project))
 
 
 async def set_absence(hub: Hub, request: Request) -> ProjectView:
@@ -54,7 +57,7 @@ async def set_absence(hub: Hub, request: Request) -> ProjectView:
         request.caller, request.project, "project.absence", f"project:{request.project}",
         days="any" if body.days is None else str(body.days),
     )  # fmt: skip
-    return view(ProjectView, entry.value)
+    return project_view(entry.value)
 
 
 ROUTES = (

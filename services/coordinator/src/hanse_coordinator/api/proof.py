@@ -50,6 +50,27 @@ async def invitation_of(hub: Hub, request: Request, token: secrets.Credential) -
     return entry.value
 
 
+async def good_invitation(hub: Hub, request: Request, token: secrets.Credential) -> InvitationRecord:
+    """The record behind a token that may still be joined with, or was by this site.
+
+    Raises:
+        HanseError: UNAUTHENTICATED; GONE for one that was revoked, or has expired unused.
+    """
+    found = await invitation_of(hub, request, token)
+    if found.revoked:
+        raise gone("it was revoked")
+    if found.used_by is None and found.expires_at <= hub.clock.now():
+        raise gone(f"it expired at {found.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+    return found
+
+
+def gone(why: str) -> HanseError:
+    """A token that is no longer good."""
+    return HanseError(
+        ErrorCode.GONE, f"token: this join token is no longer good: {why}", hint="ask the project's owner for a new one"
+    )
+
+
 def check_proof(body: Join, token: secrets.Credential) -> None:
     """Whether whoever joins has both keys that it names.
 

@@ -9,6 +9,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
+from hanse_coordinator.api.terms import digest_of
 from hanse_coordinator.preflight import ask_sites
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.doors.byte_ledger import by_round
@@ -93,6 +94,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
         created_at=now,
         created_by=request.caller.actor,
         updated_at=now,
+        terms=digest_of(project),
         trace=inject().get("traceparent"),
     )
     # This event is published before the record exists, so that a supervisor's first event comes after it.

@@ -34,6 +34,12 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
             not uploaded; CONFLICT where sites that are there do not know what the job asks.
     """
     check_submitted(job, schema=project.data_schema)
+    if project.terms is not None and (broken := project.terms.broken_by(job)):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"job: it asks more than the sites of {project.name} agreed to: {'; '.join(broken)}",
+            hint="keep to the project's terms, or write others, to which each site must agree anew",
+        )  # fmt: skip
     warnings: tuple[str, ...] = ()
     if job.initial_model is not None:
         key = object_key(project.name, job.initial_model)
@@ -48,6 +54,8 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     enrolled = [entry.value.participant for entry in entries if not entry.value.revoked]
     told = {name: seen.presence.protocols for name in enrolled if (seen := hub.presence.of(project.name, name))}
     _refuse_first_release(job, told)
+    if project.terms is not None and project.terms.asked.protocols is not None:
+        told["the project's terms"] = project.terms.asked.protocols
     job, coarser = as_sites_allow(job, told)
     return job, (
         *warnings, *coarser, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job),

@@ -21,12 +21,13 @@ from hanse_coordinator.api import (
     sessions,
     status,
     studies,
+    terms,
     unreadable,
 )
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
-    status, proof, joining, projects, invitations, participants, runs, curves, outputs, studies, events, models, audit,
-    keys, people, sessions, provider, leaves, unreadable,
+    status, proof, joining, terms, projects, invitations, participants, runs, curves, outputs, studies, events, models,
+    audit, keys, people, sessions, provider, leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

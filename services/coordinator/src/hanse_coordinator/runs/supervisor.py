@@ -190,7 +190,7 @@ class Supervisor:
         status = RunStatus(self._buckets.runs, self._clock, notices, project=project, run=run, epoch=journal.epoch)
         context = DurableVerbs(
             bus=self._bus, clock=self._clock, settings=self._settings, project=project, run=run, job=entry.value.job,
-            problem=entry.value.problem, journal=journal, roster=self._roster, notices=notices,
+            problem=entry.value.problem, terms=entry.value.terms, journal=journal, roster=self._roster, notices=notices,
             objects=RunObjects(self._store, project), models=self._buckets.models,
             progressed=status.progressed, pause=held.pause, asked_by=extract({"traceparent": entry.value.trace or ""}),
         )  # fmt: skip

@@ -81,6 +81,7 @@ class DurableVerbs:
         progressed: Callable[..., None],
         pause: asyncio.Event,
         problem: dict[str, Any] | None = None,
+        terms: str | None = None,
         asked_by: Context | None = None,
     ) -> None:
         self._problem = problem
@@ -106,6 +107,7 @@ class DurableVerbs:
         self._tasks = TaskSteps(
             bus, clock, self.steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             vitals=self.vitals, ledgers=ledgers, roster=roster, project=project, run=run, workflow=job.workflow,
+            terms=terms,
         )  # fmt: skip
         self._attendance = Attendance(self.steps.once)
         self._enrolled = EnrolledKeys(self.steps.once)

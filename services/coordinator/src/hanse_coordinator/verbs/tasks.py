@@ -71,12 +71,13 @@ class TaskSteps:
         project: str,
         run: str,
         workflow: str,
+        terms: str | None = None,
     ) -> None:
         self._bus, self._clock, self._steps = bus, clock, steps
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
         self._ledgers, self._roster, self._ledger = ledgers, roster, ledger_of(bus)
-        self._open_steps = open_steps_of(bus)
+        self._open_steps, self._terms = open_steps_of(bus), terms
 
     async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
@@ -152,6 +153,8 @@ class TaskSteps:
 
         async def send(name: str) -> None:
             more: dict[str, Any] = {} if ask.payload is None else {"payload": await ask.payload(name)}
+            if self._terms is not None:
+                more["terms"] = self._terms
             if ask.privacy is not None:
                 more["ledger"] = await self._ledgers.newest(name)
             task = common.model_copy(update=own[name] | more)

@@ -15,6 +15,7 @@ from hanse_datapod.agent.decisions import Decisions
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.agent.task_work import TaskWork
 from hanse_datapod.agent.telling import Telling
+from hanse_datapod.agent.terms import TermsHere
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.now import Now
@@ -64,9 +65,10 @@ class Agent:
         now = Now(home, self._clock)
         self._data = DataCheck(worker, schema, now)
         folders = TaskFolders(home)
+        self._terms = TermsHere(link.identity, home, policy.terms, outbox, self._clock)
         self._task_work = TaskWork(
             link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox, data=self._data,
-            now=now,
+            now=now, terms=self._terms,
         )  # fmt: skip
         self._news = asyncio.Event()
         self._decisions = Decisions(home, outbox, self._clock, self._give_up, self._news.set)
@@ -91,6 +93,7 @@ class Agent:
                 group.create_task(self._studies.run(), name="studies")
                 group.create_task(self._answer_questions(), name="questions")
                 group.create_task(self._decisions.follow(), name="decisions")
+                group.create_task(self._terms.follow(), name="terms")
         finally:
             self._task_work.close()
 

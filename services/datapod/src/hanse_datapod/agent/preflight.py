@@ -32,14 +32,15 @@ class Preflight:
 
     Args:
         allowed: the policy, with the code that was approved meanwhile.
+        agreed: raises where the project's terms, as the site has agreed to them, do not let a task.
         kinds: of tasks that the site's worker does with its data.
     """
 
     def __init__(
         self, policy: Policy, allowed: Callable[[], Policy], schema: DataSchema, kinds: Collection[TaskKind],
-        data: DataCheck, budget: SiteBudget,
+        data: DataCheck, budget: SiteBudget, agreed: Callable[[Task], None],
     ) -> None:  # fmt: skip
-        self._allowed = allowed
+        self._allowed, self._agreed = allowed, agreed
         self._policy, self._schema, self._kinds, self._data, self._budget = policy, schema, kinds, data, budget
 
     def answer(self, task: Task) -> SiteCheck:
@@ -74,6 +75,7 @@ class Preflight:
         allowed = self._allowed()
         for work in works:
             try:
+                self._agreed(work)
                 allowed.check(work)
                 self._policy.check_asking(work, self._schema)
                 check_shares(self._policy, work)

@@ -22,6 +22,7 @@ from hanse_datapod.agent.deltas import applied
 from hanse_datapod.agent.preflight import Preflight, tells_examples
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
+from hanse_datapod.agent.terms import TermsHere
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import asked_link, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
@@ -80,11 +81,11 @@ class TaskWork:
 
     def __init__(
         self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy, journal: TaskJournal,
-        outbox: Outbox, data: DataCheck, now: Now,
+        outbox: Outbox, data: DataCheck, now: Now, terms: TermsHere,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
         self._home, self._folders = home, folders
-        self._policy, self._journal = policy, journal
+        self._policy, self._journal, self._terms = policy, journal, terms
         self._outbox, self._data, self._now = outbox, data, now
         key = link.identity.signing_key
         self._budget = SiteBudget(
@@ -95,7 +96,9 @@ class TaskWork:
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._questions = Questions()
-        self._preflight = Preflight(policy, self._allowed, link.identity.schema, worker.kinds, data, self._budget)
+        self._preflight = Preflight(
+            policy, self._allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check
+        )  # fmt: skip
         self._finishing = threading.Lock()
 
     def close(self) -> None:
@@ -299,6 +302,7 @@ class TaskWork:
         """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
         task = opened.task
         self._look_back(opened)
+        self._terms.check(task)
         self._allowed().check(task)
         self._policy.check_asking(task, self._link.identity.schema)
         self._questions.check(task)

@@ -24,6 +24,8 @@ from hanse_datapod.privacy.budget import balances
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result
 from hanse_site import load_identity
+from hanse_site.consent import agreements, to_agree
+from hanse_site.showing import changes, terms_lines
 
 T = TypeVar("T")
 _LAST = 5
@@ -75,6 +77,7 @@ class SiteStatus:
             "tasks": now.get("tasks", []) if running else [],
             "data": now.get("data"),
             "policy": in_words(with_approved(self._policy, self._home)),
+            "terms": terms_told(self._home),
             "budget": self._unless_changed("budget", [folder / name for name in _LEDGER], self._budget),
             "code": self._unless_changed("code", self._code_files(), self._mounted),
         }
@@ -117,6 +120,23 @@ class SiteStatus:
         return value
 
 
+def terms_told(home: Path) -> dict[str, Any]:
+    """The project's terms: those that the site agreed to last, and those that the hub asks for and nobody here has
+    agreed to, each in words with its digest, or None."""
+    agreed, wanted = agreements(home), to_agree(home)
+    last = agreed[-1] if agreed else None
+    return {
+        "agreed": last and {
+            "version": last.terms.version, "digest": last.terms.digest, "by": last.by, "at": last.at.isoformat(),
+            "lines": terms_lines(last.terms),
+        },
+        "asked": wanted and {
+            "version": wanted.version, "digest": wanted.digest, "lines": terms_lines(wanted),
+            "changes": changes(agreed, wanted),
+        },
+    }  # fmt: skip
+
+
 def status(home: Path, policy: Policy, code: Path | None = None) -> dict[str, Any]:
     """The site's state once; as `SiteStatus.told`."""
     return SiteStatus(home, policy, code).told()
@@ -139,6 +159,7 @@ def lines(told: Mapping[str, Any]) -> list[str]:
     if "tasks_begun" in told:
         shown.append(f"{told['tasks_finished']} tasks answered; of these refused or failed: {told['tasks_refused']}")
         shown += [f"  run {each['run']}, step {each['step']}: {each['reason']}" for each in told["refused"]]
+    shown += _terms_lines(told["terms"])
     shown += ["policy:", *(f"  {each}" for each in told["policy"]), "privacy budget:"]
     for row in told["budget"]:
         left = "no limit" if row["epsilon"] is None else f"{row['remaining']:.4g} of {row['epsilon']:g} is left"
@@ -157,6 +178,19 @@ def in_words_of_pause(pause: Mapping[str, Any]) -> str:
     """A pause, as people read it."""
     since = f" since {pause['since'][:19]}" if pause["since"] else ""
     return f"paused{since}: {pause['reason'] or 'no reason is given'}; no task begins"
+
+
+def _terms_lines(terms: Mapping[str, Any]) -> list[str]:
+    agreed, wanted = terms["agreed"], terms["asked"]
+    shown = []
+    if agreed is not None:
+        by = f"{agreed['by']} agreed to version {agreed['version']} on {agreed['at'][:10]}, {agreed['digest']}"
+        shown.append(f"terms of the project: {by}")
+    if wanted is not None:
+        shown.append(
+            f"the project asks for terms that nobody here has agreed to, version {wanted['version']}: see: agree"
+        )
+    return shown
 
 
 def _data_lines(data: Mapping[str, Any] | None) -> list[str]:

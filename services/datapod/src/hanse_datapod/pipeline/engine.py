@@ -26,6 +26,7 @@ class OwnPipeline:
         policy: the file, or what would stand in it.
         data: see `PipelineWorker`.
         examples: that the site trains on.
+        accept: digest of the project's terms, by which the site agrees to them when it joins.
 
     Raises:
         HanseError: NOT_FOUND, INVALID_INPUT for the policy, the data or the settings.
@@ -33,12 +34,13 @@ class OwnPipeline:
 
     def __init__(
         self, url: str, token: str | None, *, home: Path, ca: Path | None, policy: Path | Mapping[str, Any],
-        data: Sequence[Path], examples: int,
+        data: Sequence[Path], examples: int, accept: str = "",
     ) -> None:  # fmt: skip
         self._policy = load_policy(policy) if isinstance(policy, Path) else check_policy(policy, "policy")
         self._settings = load_settings(
-            DatapodSettings, home=home, join_url=url, hub_ca=ca, bus_url="", bus_creds=None, store_url=""
-        )
+            DatapodSettings, home=home, join_url=url, accept=accept, hub_ca=ca, bus_url="", bus_creds=None,
+            store_url="",
+        )  # fmt: skip
         self._token, self._home = token or "", home
         self._worker = PipelineWorker(data, examples)
         self._ready = threading.Event()

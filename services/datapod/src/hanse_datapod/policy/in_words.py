@@ -27,6 +27,8 @@ def in_words(policy: Policy) -> list[str]:
         + ("" if masking.compensator is None and masking.compensators is None else "; a compensator's key is pinned"),
         f"{'training needs noise' if privacy.required else 'training without noise is let'}; {ceiling}",
         f"a task has {limits.seconds:g} s{memory}, a model {limits.model_mib} MiB{together}",
+        "under terms of the project that nobody here has agreed to, "
+        + ("nothing is done" if policy.terms.changed == "refuse" else "what the last that were agreed to let is done"),
     ]
 
 

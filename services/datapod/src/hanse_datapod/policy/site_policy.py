@@ -20,6 +20,7 @@ from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
 from hanse_datapod.policy.telling import TellPolicy
+from hanse_datapod.policy.terms import TermsPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
 from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.port import DataState
@@ -117,6 +118,7 @@ class Policy(Frozen):
         asking: how finely, and how often, the site may be asked.
         sandbox: what the process in which site code runs may reach.
         tell: what the site's signs of life say of the site.
+        terms: what is done when the project's terms are others than were agreed to here.
         studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
@@ -134,6 +136,7 @@ class Policy(Frozen):
     plugins: PluginsPolicy = PluginsPolicy()
     sandbox: SandboxPolicy = SandboxPolicy()
     tell: TellPolicy = TellPolicy()
+    terms: TermsPolicy = TermsPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.approvals import keep_approved, with_approved
 from hanse_datapod.home.journal import TaskJournal
-from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.home.outbox import CONSENT, Leaving, Outbox
 from hanse_datapod.home.place import require_place
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.settings import DatapodSettings
@@ -92,8 +92,14 @@ async def join(home: Path, outbox: Outbox, settings: DatapodSettings, token: str
             f"{home}: this site has not joined a project",
             hint="join with: python -m hanse_datapod join --hub URL --token TOKEN --home DIR",
         )
-    await asyncio.to_thread(outbox.append, Leaving("join", f"{settings.join_url}/v1/join", 0))
-    return await enrol(settings.join_url, token, home, settings.hub_ca, clock=clock)
+    await asyncio.to_thread(outbox.append, *joining(settings.join_url, settings.accept))
+    return await enrol(settings.join_url, token, home, settings.hub_ca, accept=settings.accept, clock=clock)
+
+
+def joining(hub: str, accept: str) -> list[Leaving]:
+    """What leaves when a site joins, and when it agrees to terms by it."""
+    leaving = [Leaving("join", f"{hub}/v1/join", 0)]
+    return [*leaving, Leaving(CONSENT, f"{hub}/v1/join", 0, accept)] if accept else leaving
 
 
 def read_policy(path: Path | None, code: Path | None, homes: Sequence[Path] = (), *, strict: bool = False) -> Policy:

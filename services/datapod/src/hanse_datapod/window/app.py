@@ -57,7 +57,7 @@ class Window:
         app.router.add_get("/api/status", self._status)
         app.router.add_get("/api/outbox", self._outbox)
         app.router.add_get("/api/code", self._code)
-        for name in ("verify", "pause", "resume", "approve", "withdraw"):
+        for name in ("verify", "pause", "resume", "approve", "withdraw", "agree"):
             app.router.add_post(f"/api/{name}", self._act(name))
         app.router.add_get("/{name:[a-z.]*}", self._file)
         return app
@@ -143,6 +143,7 @@ class Window:
                 "resume": site.resume,
                 "approve": lambda: site.approve(asked.digest),
                 "withdraw": lambda: site.withdraw(asked.digest),
+                "agree": lambda: site.agree(asked.digest),
             }
             return await self._do(acts[name])
 

@@ -12,7 +12,11 @@ from hanse_datapod.home.pause import pause, resume
 from hanse_datapod.home.status import SiteStatus
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_site.consent import agree, asked
 
+BY = "the administrator, in the site's window"
+"""Who agrees there: whoever may enter it."""
 _LAST = 50
 _SIGNS = frozenset({"presence"})
 
@@ -52,6 +56,17 @@ class WindowSite:
             for each in mounted(self.home, self._policy, self._code)
         ]  # fmt: skip
         return {"code": shown, "approvals": self._policy.site_code.approvals}
+
+    def agree(self, digest: str) -> None:
+        """Agree to the terms that the hub asks for, which were shown with this digest.
+
+        Raises:
+            HanseError: CONFLICT where it asks for others by now, or for none.
+        """
+        wanted = asked(self.home)
+        if wanted is None:
+            raise HanseError(ErrorCode.CONFLICT, "the project asks for no terms", hint="look at the page again")
+        agree(self.home, wanted, digest, BY, self._clock)
 
     def pause(self, reason: str, *, at_once: bool) -> None:
         pause(self.home, reason, at_once=at_once, clock=self._clock)

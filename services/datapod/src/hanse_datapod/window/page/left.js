@@ -13,6 +13,7 @@ const NAMES = {
   presence: "sign of life",
   "link-request": "request for a link",
   join: "request to join",
+  consent: "consent to the project's terms",
   repaired: "note: log repaired",
   missing: "note: entry missing",
   paused: "decision: paused",

@@ -28,7 +28,7 @@ function show(fresh) {
   }
   document.title = `${nav.querySelector("[aria-current]").textContent} · Site window · Hanse`;
   if (name === "now" && told) nowPage(main, told, poll);
-  else if (name === "rules" && told) rulesPage(main, told);
+  else if (name === "rules" && told) rulesPage(main, told, poll);
   else if (name === "left" && fresh) leftPage(main);
   else if (name === "code" && fresh) codePage(main);
 }
@@ -54,6 +54,10 @@ async function poll() {
 }
 
 function state() {
+  if (!told.paused && told.terms.asked) {
+    const more = make("a", { href: "#rules" }, "Read them");
+    return put(banner, `terms ${told.terms.asked.digest}`, make("p", { class: "note" }, "The project asks for other terms, to which nobody here has agreed. ", more));
+  }
   if (!told.paused) return put(banner, "");
   const { since, reason } = told.paused;
   const text = ["Paused", since ? " since " : "", since ? time(since) : "", reason ? `: ${reason}` : "", ". No task begins until you go on."];

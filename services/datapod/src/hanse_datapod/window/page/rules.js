@@ -1,14 +1,43 @@
-// The policy in words, and the privacy budget.
-import { capital, card, make, put } from "./dom.js";
+// What the project asks and the site has agreed to, the policy in words, and the privacy budget.
+import { capital, card, make, put, time } from "./dom.js";
+import { doing } from "./now.js";
 
-export function rulesPage(main, told) {
+export function rulesPage(main, told, again) {
   put(
     main,
-    JSON.stringify([told.policy, told.budget]),
+    JSON.stringify([told.policy, told.budget, told.terms]),
     make("h1", {}, "Rules and budget"),
     make("p", { class: "quiet" }, "The policy file is law here. To change a rule, change the file and start the datapod again."),
+    wanted(told.terms.asked, again),
+    agreed(told.terms.agreed),
     card("This site", make("ul", {}, ...told.policy.map((each) => make("li", {}, `${capital(each)}.`)))),
     budget(told.budget),
+  );
+}
+
+// Terms that nobody here has agreed to: they are read first, and what has changed is shown.
+function wanted(terms, again) {
+  if (!terms) return null;
+  const read = make("input", { type: "checkbox", id: "read-terms" });
+  const go = make("button", { type: "button", class: "main", disabled: true }, "Agree to these terms");
+  read.addEventListener("change", () => (go.disabled = !read.checked));
+  go.addEventListener("click", () => doing(go, "agree", { digest: terms.digest }, again));
+  const marked = terms.changes.map((line) => make("span", { class: `line ${line[0] === "+" ? "added" : "removed"}` }, line));
+  return card(
+    "The project asks for other terms",
+    make("p", { class: "note" }, "Nobody here has agreed to these. What the site does until then, its policy says below."),
+    make("pre", { tabindex: 0, "aria-label": "The terms that are asked for" }, terms.lines.join("\n")),
+    marked.length ? make("details", { open: true }, make("summary", {}, "What is otherwise than in those that were agreed to last"), make("pre", { tabindex: 0 }, ...marked)) : null,
+    make("div", { class: "buttons" }, make("label", { class: "check", for: "read-terms" }, read, "I have read them, and this site agrees"), go),
+  );
+}
+
+function agreed(terms) {
+  if (!terms) return null;
+  return card(
+    "Terms of the project",
+    make("p", {}, `${terms.by} agreed to version ${terms.version}, `, time(terms.at), "."),
+    make("details", {}, make("summary", {}, "What was agreed to"), make("pre", { tabindex: 0 }, terms.lines.join("\n"))),
   );
 }
 
