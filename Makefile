@@ -94,11 +94,13 @@ docs: $(VENV)/.developer
 console:
 	@cd services/console/web && npm ci --no-fund --no-audit && npm run build
 
-# Pictures of every page in build/console-pictures, light and dark, wide and on a phone, taken while its test plays.
+# Pictures of every page of the console and of a site's window in build/console-pictures, light and dark, wide and on a
+# phone, taken while their tests play.
 .PHONY: console-pictures
 console-pictures: $(VENV)/.developer
 	@mkdir -p build/console-pictures
-	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py
+	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py \
+	  tests/e2e/test_console_study.py tests/e2e/test_site_window.py
 
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from console_browser import Watched, axe_script, chromium
 from e2e.deployed import Answer, DeployedHub, site, start_job
 from hanse.hub import Project
 from hanse.site import PlainTask
+from hanse_fabric.messages import BudgetTold
 from hanse_fabric.tensors.file import read_tensors
 
 PASSWORD = "five wards, one model"
+RULE = "nothing leaves but in masked sums"
 EVIL = "Who needs a bed? <script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
 SCHEMA = """kind: tabular
 features: [{name: age}, {name: dose}]
@@ -71,6 +74,13 @@ def enter(watched: Watched, token: str) -> None:
     page.get_by_role("heading", name="Overview").wait_for()
 
 
+def says(joined: hanse.Site, **told: Any) -> None:
+    """Have its signs of life tell this, from now on."""
+    link = joined._link
+    link.presence = partial(link.presence, **told)  # type: ignore[method-assign]
+    joined._worker.do(link.presence())
+
+
 def learns(seconds: float = 0.0, until: threading.Event | None = None) -> Answer:
     """A site whose model gets better; from `until` on it says nothing more."""
 
@@ -87,9 +97,10 @@ def learns(seconds: float = 0.0, until: threading.Event | None = None) -> Answer
     return answer
 
 
-def played(url: str, token: str, home: Path, answer: Answer) -> hanse.Site:
-    """A site that joins by a token that was copied from the page."""
-    joined = hanse.join(url, token, home=home)
+def played(url: str, token: str, accept: str, home: Path, answer: Answer) -> hanse.Site:
+    """A site that joins by what was copied from the page, and tells of itself what policies open."""
+    joined = hanse.join(url, token, home=home, accept=accept)
+    says(joined, rules=(RULE,), budget=BudgetTold(spent=1.25, delta=1e-5, allowed=4.0), device="cuda:0")
 
     def work() -> None:
         for task in joined.tasks():
@@ -122,6 +133,8 @@ def test_from_the_first_visit_to_a_downloaded_model(
     page.get_by_label("Name").fill("triage")
     page.get_by_label("What is it for?").fill(EVIL)
     page.get_by_label("Schema of the data").fill(SCHEMA)
+    assert page.get_by_label("Who answers for it").input_value() == "Ada"
+    page.get_by_label("What sites will tell").fill("how many patients it has")
     watched.look("new-project")
     page.get_by_role("button", name="Create the project").click()
     page.get_by_text("No site has joined yet").wait_for()
@@ -141,23 +154,44 @@ def test_from_the_first_visit_to_a_downloaded_model(
     token = re.search(r"join_\S+", line.inner_text())
     assert token is not None
     assert token.group() in docker
+    accept = re.search(r"--accept ([0-9a-f]{64})", line.inner_text())
+    assert accept is not None
+    assert f"HANSE_ACCEPT={accept.group(1)}" in docker
     project = hub.client().projects.get("triage")
     job = start_job(project, rounds=3, evaluate={"every": 1}, name="first")
     silent = threading.Event()
     with ExitStack() as sites:
-        north = played(hub.hub.url, token.group(), tmp_path / "north", learns(0.05))
+        north = played(hub.hub.url, token.group(), accept.group(1), tmp_path / "north", learns(0.05))
         sites.callback(north.close)
         sites.enter_context(site(project, "clinic-south", tmp_path, learns(0.05, silent)))
         sites.enter_context(site(project, "clinic-west", tmp_path, learns(0.05)))
         page.get_by_role("cell", name="clinic-south").first.wait_for()
         page.locator(".state", has_text="online").nth(2).wait_for()
+        page.get_by_role("button", name="clinic-north", exact=True).click()
+        page.get_by_text(RULE).wait_for()
+        assert page.get_by_role("row").filter(has_text="clinic-north").filter(has_text="ε 1.25 of 4").count() == 1
         watched.look("sites")
+        page.get_by_role("button", name="clinic-west", exact=True).click()
+        page.get_by_text("It tells nothing of its policy").wait_for()
         version = run_and_fetch(watched, job, tmp_path)
         compare(watched, project, job)
         drop_out(watched, project, job, silent)
         watched.go("/alerts")
-        page.get_by_role("heading", name="Alerts").wait_for()
         page.get_by_text("Nothing to look at").wait_for()
+        keyboard(watched)
+        other_terms(watched)
+        says(north, paused=True)
+        watched.go("/projects/triage/sites")
+        page.get_by_role("row").filter(has_text="clinic-north").locator(".state", has_text="paused").wait_for()
+        # What needs attention is said with what to do, and leads there.
+        watched.go("/alerts")
+        page.get_by_role("heading", name="Alerts").wait_for()
+        alert = page.get_by_role("region", name="Alerts").get_by_role("row").filter(has_text="project's terms of now")
+        alert.get_by_text("hanse site agree").wait_for()
+        assert "clinic-north, clinic-south, clinic-west" in alert.inner_text()
+        watched.look("alerts")
+        alert.get_by_role("link").first.click()
+        page.locator(".state", has_text="not agreed").nth(2).wait_for()
     assert version == 3
     for place, heading in (("", "Overview"), ("projects/triage/data", "triage"), ("settings", "Settings")):
         watched.go(f"/{place}")
@@ -285,6 +319,8 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.locator(".chart .short tbody tr").nth(2).wait_for()
     assert page.locator(".chart .short tbody tr").count() == 3
     page.get_by_text("The numbers as a table").click()
+    sites = page.get_by_role("region", name="Sites of the run")
+    sites.get_by_role("row").filter(has_text="clinic-north").filter(has_text="ε 1.25 of 4").wait_for()
     watched.look("run")
     page.get_by_role("link", name=re.compile("Version")).click()
     page.get_by_role("heading", name="Version 3").wait_for()
@@ -323,6 +359,68 @@ def compare(watched: Watched, project: Project, job: dict[str, Any]) -> None:
     page.get_by_role("img", name=re.compile("by round, of 2 runs")).wait_for()
     page.get_by_role("region", name="In what their jobs differ").get_by_role("rowheader", name="seed").wait_for()
     watched.look("compare")
+
+
+FOCUSED = """() => {
+  const at = document.activeElement, look = getComputedStyle(at);
+  const box = at.getBoundingClientRect();
+  // The edge of a field changes its colour instead.
+  const line = at.tagName === 'INPUT' || (look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) >= 2);
+  return {says: at.ariaLabel || at.innerText || at.name, line, seen: box.width > 0 && box.right > 0 && box.bottom > 0};
+}"""
+
+
+def keyboard(watched: Watched) -> None:
+    """Without a mouse: the first stop leads past the menu, each stop is seen, and Escape closes what was opened."""
+    page = watched.page
+    watched.go("/projects/triage/sites")
+    page.reload()
+    page.get_by_role("button", name="clinic-north", exact=True).wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate(FOCUSED)["says"] == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.tagName") == "MAIN"
+    stops = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate(FOCUSED))
+    assert all(stop["line"] and stop["seen"] for stop in stops), stops
+    said = [stop["says"] for stop in stops]
+    order = ["New run", "Sites and invitations", "clinic-north", "clinic-south", "clinic-west"]
+    assert [name for name in said if name in order] == order, said
+    page.get_by_role("button", name="clinic-south", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("It tells nothing of its policy").wait_for()
+    watched.go("/projects/triage/terms")
+    change = page.get_by_role("button", name="Change the terms")
+    change.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Who answers for it").wait_for()
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('[role=dialog]') !== null"), "nothing behind it is reached"
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    page.wait_for_function("document.activeElement.innerText === 'Change the terms'")
+
+
+def other_terms(watched: Watched) -> None:
+    """The owner writes other terms, to which no site has agreed yet."""
+    page = watched.page
+    watched.go("/projects/triage/terms")
+    page.get_by_text("3 of 3 sites have agreed").wait_for()
+    page.get_by_text("a site tells: how many patients it has").wait_for()
+    before = page.get_by_label("Digest of the terms").inner_text()
+    page.get_by_role("button", name="Change the terms").click()
+    page.get_by_label("Nothing leaves a site but in masked sums").check()
+    page.get_by_role("button", name="Write these terms").click()
+    page.get_by_text("0 of 3 sites have agreed").wait_for()
+    page.get_by_text("nothing leaves a site but in masked sums").wait_for()
+    assert page.get_by_label("Digest of the terms").inner_text() != before
+    watched.look("terms")
+    watched.go("/projects/triage/sites")
+    page.locator(".state", has_text="not agreed").nth(2).wait_for()
 
 
 def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: threading.Event) -> None:

@@ -110,6 +110,17 @@ def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(console: tuple[st
         assert best.get_by_role("cell").last.locator("xpath=preceding-sibling::*[1]").inner_text() == "3.16e-12"
         watched.look("study")
 
+        # A dot under the pointer says what it is; of the other plot most lie on the line, as nothing matters there.
+        quantiles = page.get_by_role("img", name=re.compile("Quantile-quantile plot"))
+        box = quantiles.locator(".u-over").bounding_box()
+        assert box is not None
+        said = quantiles.locator("xpath=..").locator(".pointed")
+        steep = np.log10(SNPS + 1) * 1.03 / (11.5 * 1.05)  # of the line, as the axes are scaled
+        for share in (0.05, 0.1, 0.3):
+            page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] * (1 - share * steep))
+            expected, observed = map(float, re.findall(r"[0-9.]+", said.inner_text()))
+            assert abs(expected - observed) < 0.2
+
         # From the whole genome to a part of it by dragging, and back.
         plot = page.locator(".chart .u-over").first.bounding_box()
         assert plot is not None

@@ -3,7 +3,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ask, path } from "./client";
 import type {
-  AuditEntry, Checked, Evaluation, HitView, HubView, InvitationView, IssuedInvitation, Job, KeyView, ModelView, ParticipantView,
+  AskedTerms, AuditEntry, Checked, Evaluation, HitView, HubView, InvitationView, IssuedInvitation, Job, KeyView, ModelView, ParticipantView,
   ProjectView, RunCurves, RunSummary, RunView, StatusView, StudyPoints, StudyQuantiles, StudyView,
 } from "./types";
 
@@ -37,7 +37,9 @@ export const participantsOf = (project: string) => ({
   refetchInterval: SOON,
 });
 
-export const useParticipants = (project: string) => useQuery(participantsOf(project));
+/** `live`: asked anew again and again. */
+export const useParticipants = (project: string, live = true) =>
+  useQuery({ ...participantsOf(project), refetchInterval: live && SOON });
 
 export const useInvitations = (project: string) =>
   useQuery({
@@ -94,10 +96,12 @@ export const auditOf = (project: string | null, wanted: Record<string, string>, 
 });
 
 /** A run's curve of one metric. While the run goes on it is asked anew as rounds finish. */
-export const curvesOf = (project: string, run: string, metric: string | null, sites: boolean, finished: number) => ({
+/** `sites`: true: each of them; a name: that one alone; null: none. */
+export const curvesOf = (project: string, run: string, metric: string | null, sites: true | string | null, finished: number) => ({
   queryKey: ["curves", project, run, metric, sites, finished],
   queryFn: () => {
-    const query = new URLSearchParams({ points: "300", sites: String(sites), ...(metric ? { metric } : {}) });
+    const which: Record<string, string> = typeof sites === "string" ? { site: sites } : { sites: String(sites === true) };
+    const query = new URLSearchParams({ points: "300", ...which, ...(metric ? { metric } : {}) });
     return ask<RunCurves>(path`/v1/projects/${project}/runs/${run}/curves` + `?${query}`);
   },
   staleTime: 60_000,
@@ -175,7 +179,10 @@ export function useChange<Given, Answer>(change: (given: Given) => Promise<Answe
   return useMutation({ mutationFn: change, onSuccess: () => known.invalidateQueries() });
 }
 
-export const createProject = (body: { name: string; description: string; schema: unknown }) =>
+export const writeTerms = (project: string) => (asked: AskedTerms) =>
+  ask<ProjectView>(path`/v1/projects/${project}/terms`, { method: "POST", body: asked });
+
+export const createProject = (body: { name: string; description: string; schema: unknown; terms: AskedTerms | null }) =>
   ask<ProjectView>("/v1/projects", { method: "POST", body });
 
 export const invite = (project: string) => (participant: string) =>

@@ -78,6 +78,24 @@ export interface ProjectView {
   created_at: string;
   created_by: string;
   longest_absence_days: number | null;
+  /** What sites agree to before they join; null: nothing. */
+  terms: { version: number; asked: AskedTerms } | null;
+  terms_digest: string | null;
+  terms_words: string[];
+}
+
+/** What an owner asks sites to agree to; what is left out is open. */
+export interface AskedTerms {
+  owner: string;
+  purpose: string;
+  workflows?: string[];
+  algorithms?: string[];
+  protocols?: string[] | null;
+  masked?: boolean;
+  noise?: boolean;
+  epsilon?: number | null;
+  minimum_sites?: number;
+  told?: string[];
 }
 
 export interface ParticipantView {
@@ -93,6 +111,14 @@ export interface ParticipantView {
   clock_difference: number | null;
   working_on: string | null;
   unfit: boolean;
+  /** Its administrator lets no task begin. */
+  paused: boolean;
+  /** Its policy in words, where it tells that. */
+  rules: string[] | null;
+  /** Of the project, where it tells that; `allowed` null: there is no ceiling. */
+  budget: { spent: number; delta: number; allowed: number | null } | null;
+  /** Its newest, to terms of the project; `current`: to those of now. */
+  consent: { terms: string; by: string; at: string; current: boolean } | null;
 }
 
 export interface InvitationView {

@@ -8,6 +8,7 @@ import { Loading } from "../parts/Loading";
 import { Page } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { State } from "../parts/State";
+import { Table } from "../parts/Table";
 import { Ago } from "../parts/Time";
 import { useSession } from "../session/Session";
 import { attentionOf, ofHub, type Concern } from "./Attention";
@@ -36,40 +37,27 @@ export function Alerts() {
         </Empty>
       )}
       {shown.length > 0 && (
-        <div className="table-around" tabIndex={0} role="region" aria-label="Alerts">
-          <table className="table">
-            <thead>
-              <tr>
-                <th>How much</th>
-                <th>Project</th>
-                <th>What</th>
-                <th>Since</th>
-                <th>What to do</th>
-              </tr>
-            </thead>
-            <tbody>
-              {shown.map((one) => (
-                <tr key={one.key}>
-                  <td>
-                    <State is={one.weight === "urgent" ? "urgent" : "to look at"} />
-                  </td>
-                  <td>{one.project ?? "the hub"}</td>
-                  <td className="said">
-                    {one.to ? (
-                      <Link href={one.to} className="link">
-                        {one.text}
-                      </Link>
-                    ) : (
-                      one.text
-                    )}
-                  </td>
-                  <td>{one.since ? <Ago at={one.since} /> : "–"}</td>
-                  <td className="said">{one.advice}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="Alerts" heads={["How much", "Project", "What", "Since", "What to do"]}>
+          {shown.map((one) => (
+            <tr key={one.key}>
+              <td>
+                <State is={one.weight === "urgent" ? "urgent" : "to look at"} />
+              </td>
+              <td>{one.project ?? "the hub"}</td>
+              <td className="said">
+                {one.to ? (
+                  <Link href={one.to} className="link">
+                    {one.text}
+                  </Link>
+                ) : (
+                  one.text
+                )}
+              </td>
+              <td>{one.since ? <Ago at={one.since} /> : "–"}</td>
+              <td className="said">{one.advice}</td>
+            </tr>
+          ))}
+        </Table>
       )}
       <Text size="sm" c="dimmed">
         Alerts of the hub&apos;s machines (disk, queues, certificates, backups) come from Prometheus, to whom the operator has them sent.

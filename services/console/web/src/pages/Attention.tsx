@@ -50,6 +50,8 @@ export function attentionOf(project: string, runs: RunSummary[], sites: Particip
     ...failed, ...waits,
     ...about(sites.filter((site) => site.online && site.unfit), "unfit", "refused their data", "urgent",
       "The data are not as the project declares them: the site's log says in which file and column. Its administrator mends that."),
+    ...about(sites.filter((site) => site.consent && !site.consent.current && !site.revoked), "terms", "did not agree to the project's terms of now", "urgent",
+      "They do nothing in new runs. Their administrators see what has changed, in the site's window or by: hanse site agree."),
     ...about(away, "away", `${away.length === 1 ? "is" : "are"} offline`, "look",
       "Ask the site's administrator whether its datapod runs, and whether it reaches the hub. It comes back by itself."),
     ...about(wrong, "clock", `${wrong.length === 1 ? "has a clock" : "have clocks"} more than a minute off`, "look",

@@ -8,6 +8,7 @@ import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
 import { Page } from "../parts/Page";
 import { Problem } from "../parts/Problem";
+import { Table } from "../parts/Table";
 import { save } from "../parts/save";
 import { Moment } from "../parts/Time";
 import { asCsv } from "./csv";
@@ -100,34 +101,21 @@ export function Audit({ project }: { project: string | null }) {
 
 function Entries({ entries }: { entries: AuditEntry[] }) {
   return (
-    <div className="table-around" tabIndex={0} role="region" aria-label="Decisions">
-      <table className="table">
-        <thead>
-          <tr>
-            <th>When</th>
-            <th>Who</th>
-            <th>What</th>
-            <th>Of what</th>
-            <th>By what right</th>
-            <th>More</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map((entry) => (
-            <tr key={entry.sequence}>
-              <td>
-                <Moment at={entry.at} />
-              </td>
-              <td>{entry.actor}</td>
-              <td>{entry.action}</td>
-              <td>{entry.subject}</td>
-              <td>{entry.authority}</td>
-              <td className="said">{moreOf(entry)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table label="Decisions" heads={["When", "Who", "What", "Of what", "More"]}>
+      {entries.map((entry) => (
+        <tr key={entry.sequence}>
+          <td>
+            <Moment at={entry.at} />
+          </td>
+          <td className="said">{entry.actor}</td>
+          <td>{entry.action}</td>
+          <td className="said">{entry.subject}</td>
+          <td>
+            <div className="more" title={moreOf(entry)}>{moreOf(entry)}</div>
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 
@@ -142,4 +130,4 @@ function queryOf({ contains, action, since, until }: { contains: string; action:
 }
 
 const moreOf = (entry: AuditEntry) =>
-  Object.entries(entry.detail).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ");
+  [`as ${entry.authority}`, ...Object.entries(entry.detail).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`)].join(", ");

@@ -1,6 +1,6 @@
 import { Checkbox, Select, Text } from "@mantine/core";
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useMemo, useState } from "react";
+import { memo, useMemo, useState } from "react";
 import { curvesOf } from "../api/queries";
 import type { RunCurves } from "../api/types";
 import { Chart, type Series } from "../parts/Chart";
@@ -17,22 +17,17 @@ interface Given {
 }
 
 /** A metric over the rounds, with a band over the sites where their numbers are told; and the sites one by one. */
-export function Curves({ project, run, finished, site }: Given) {
+export const Curves = memo(function Curves({ project, run, finished, site }: Given) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [each, setEach] = useState(false);
-  const wanted = each || site !== null;
+  const wanted = each || site;
   const curves = useQuery({ ...curvesOf(project, run, chosen, wanted, finished), placeholderData: keepPreviousData, enabled: finished > 0 });
   const names = useMemo(() => order(curves.data?.metrics ?? []), [curves.data?.metrics]);
   const queries = useQueryClient();
-  const settled = curves.isSuccess && !curves.isPlaceholderData;
-  // The others are at hand when somebody chooses one.
-  useEffect(() => {
-    if (!settled) return;
-    const timer = setTimeout(() => {
-      for (const name of names.slice(0, 6)) void queries.prefetchQuery(curvesOf(project, run, name, wanted, finished));
-    }, 300);
-    return () => clearTimeout(timer);
-  }, [settled, names, wanted, finished, project, run, queries]);
+  // The others are at hand by the time that somebody who opens the list has chosen one.
+  const fetchOthers = () => {
+    for (const name of names.slice(0, 6)) void queries.prefetchQuery(curvesOf(project, run, name, wanted, finished));
+  };
   const drawn = useMemo(() => curves.data && seriesOf(curves.data, each, site), [curves.data, each, site]);
   if (finished === 0 || !curves.data || !drawn) return null;
   if (names.length === 0) return null;
@@ -48,6 +43,7 @@ export function Curves({ project, run, finished, site }: Given) {
           )}
           <Select
             aria-label="Metric" size="xs" data={names} value={told.metric} onChange={setChosen} allowDeselect={false}
+            onDropdownOpen={fetchOthers}
             comboboxProps={{ transitionProps: { duration: 0 } }}
           />
         </div>
@@ -62,7 +58,7 @@ export function Curves({ project, run, finished, site }: Given) {
       )}
     </Section>
   );
-}
+});
 
 function order(names: string[]): string[] {
   const main = Object.keys(mainMetrics(Object.fromEntries(names.map((name) => [name, 0]))));

@@ -1,5 +1,5 @@
 import { Text } from "@mantine/core";
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import { useEvaluation } from "../api/queries";
 import type { EvaluationCurves } from "../api/types";
 import { count, number } from "../parts/numbers";
@@ -7,7 +7,7 @@ import { Section } from "../parts/Page";
 import { Scatter, type Dots } from "../parts/Scatter";
 
 /** What the newest evaluation has beside its metrics, where the sites' policies let their counts be added up. */
-export function EvaluationPlots({ project, run, finished }: { project: string; run: string; finished: number }) {
+export const EvaluationPlots = memo(function EvaluationPlots({ project, run, finished }: { project: string; run: string; finished: number }) {
   const { data: newest } = useEvaluation(project, run, finished);
   if (!newest) return null;
   const { curves } = newest;
@@ -21,7 +21,7 @@ export function EvaluationPlots({ project, run, finished }: { project: string; r
       {curves.subgroups && <Subgroups told={curves.subgroups} whole={newest.metrics} />}
     </Section>
   );
-}
+});
 
 function Calibration({ rows }: { rows: NonNullable<EvaluationCurves["calibration"]> }) {
   const dots = useMemo<Dots>(() => {

@@ -6,8 +6,10 @@ import type { KeyView } from "../api/types";
 import { Copyable } from "../parts/Copyable";
 import { Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
+import { ShownOnce } from "../parts/ShownOnce";
 import { State } from "../parts/State";
 import { Sure } from "../parts/Sure";
+import { Table } from "../parts/Table";
 import { Moment } from "../parts/Time";
 
 const DAY = 86_400;
@@ -60,58 +62,39 @@ export function Keys() {
       </form>
       <Problem error={make.error ?? revoke.error} />
       {make.data && (
-        <div className="card issued" role="status">
-          <Text fw={600}>The key {make.data.name}. It is shown this once: the hub keeps only a hash.</Text>
+        <ShownOnce says={`The key ${make.data.name}. It is shown this once: the hub keeps only a hash.`}>
           <Copyable label={`Key ${make.data.name}`} text={make.data.key} />
-        </div>
+        </ShownOnce>
       )}
       <Problem error={keys.error} retry={() => void keys.refetch()} />
       {standing.length > 0 && (
-        <div className="table-around" tabIndex={0} role="region" aria-label="Keys">
-          <table className="table">
-            <thead>
-              <tr>
-                <th>For</th>
-                <th>State</th>
-                <th>May do</th>
-                <th>In</th>
-                <th>Made by</th>
-                <th>Made</th>
-                <th>Good until</th>
-                <th>
-                  <span className="unseen">Change</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {standing.map((key) => (
-                <tr key={key.id}>
-                  <td className="said">{key.name || key.id}</td>
-                  <td>
-                    <State is={stateOf(key)} why={key.void ? "who made it is no operator any more" : undefined} />
-                  </td>
-                  <td>{key.read_only ? `reading, as ${key.role}` : `as ${key.role}`}</td>
-                  <td>{key.project ?? "all projects"}</td>
-                  <td>{key.created_by}</td>
-                  <td>
-                    <Moment at={key.created_at} />
-                  </td>
-                  <td>{key.expires_at ? <Moment at={key.expires_at} /> : "ever"}</td>
-                  <td>
-                    {stateOf(key) === "active" && (
-                      <Sure
-                        size="compact-xs" variant="default" label={`Revoke ${key.name || key.id}`} asks={`Revoke ${key.name || key.id}?`}
-                        says="Programs that use it are refused from now on. This cannot be taken back." act={() => revoke.mutate(key.id)}
-                      >
-                        Revoke
-                      </Sure>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="Keys" heads={["For", "State", "May do", "In", "Made by", "Made", "Good until", ["Change", "unseen"]]}>
+          {standing.map((key) => (
+            <tr key={key.id}>
+              <td className="said">{key.name || key.id}</td>
+              <td>
+                <State is={stateOf(key)} why={key.void ? "who made it is no operator any more" : undefined} />
+              </td>
+              <td>{key.read_only ? `reading, as ${key.role}` : `as ${key.role}`}</td>
+              <td>{key.project ?? "all projects"}</td>
+              <td>{key.created_by}</td>
+              <td>
+                <Moment at={key.created_at} />
+              </td>
+              <td>{key.expires_at ? <Moment at={key.expires_at} /> : "ever"}</td>
+              <td>
+                {stateOf(key) === "active" && (
+                  <Sure
+                    size="compact-xs" variant="default" label={`Revoke ${key.name || key.id}`} asks={`Revoke ${key.name || key.id}?`}
+                    says="Programs that use it are refused from now on. This cannot be taken back." act={() => revoke.mutate(key.id)}
+                  >
+                    Revoke
+                  </Sure>
+                )}
+              </td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Section>
   );

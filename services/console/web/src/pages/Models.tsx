@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { MODELS_PAGE, useModels } from "../api/queries";
 import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
+import { Table } from "../parts/Table";
 import { bytes, headline } from "../parts/numbers";
 import { Page } from "../parts/Page";
 import { Problem } from "../parts/Problem";
@@ -26,47 +27,32 @@ export function Models({ project }: { project: string }) {
       )}
       {models.data && models.data.length > 0 && (
         <>
-          <div className="table-around" tabIndex={0} role="region" aria-label="Versions">
-            <table className="table">
-              <thead>
-                <tr>
-                  <th className="number">Version</th>
-                  <th>Stage</th>
-                  <th>Metrics</th>
-                  <th>Of the run</th>
-                  <th className="number">Round</th>
-                  <th className="number">Size</th>
-                  <th>Made</th>
-                </tr>
-              </thead>
-              <tbody>
-                {models.data.map((model) => (
-                  <tr key={model.version}>
-                    <td className="number">
-                      <Link href={`/projects/${project}/models/${model.version}`} className="link">
-                        {model.version}
-                      </Link>
-                    </td>
-                    <td>
-                      <State is={model.stage} /> {model.best && "best "}
-                      {model.final && "last"}
-                    </td>
-                    <td>{headline(model.metrics)}</td>
-                    <td>
-                      <Link href={`/projects/${project}/runs/${model.lineage.run}`} className="link">
-                        {model.lineage.run}
-                      </Link>
-                    </td>
-                    <td className="number">{model.lineage.round}</td>
-                    <td className="number">{bytes(model.size)}</td>
-                    <td>
-                      <Moment at={model.created_at} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table label="Versions" heads={[["Version", "number"], "Stage", "Metrics", "Of the run", ["Round", "number"], ["Size", "number"], "Made"]}>
+            {models.data.map((model) => (
+              <tr key={model.version}>
+                <td className="number">
+                  <Link href={`/projects/${project}/models/${model.version}`} className="link">
+                    {model.version}
+                  </Link>
+                </td>
+                <td>
+                  <State is={model.stage} /> {model.best && "best "}
+                  {model.final && "last"}
+                </td>
+                <td>{headline(model.metrics)}</td>
+                <td>
+                  <Link href={`/projects/${project}/runs/${model.lineage.run}`} className="link">
+                    {model.lineage.run}
+                  </Link>
+                </td>
+                <td className="number">{model.lineage.round}</td>
+                <td className="number">{bytes(model.size)}</td>
+                <td>
+                  <Moment at={model.created_at} />
+                </td>
+              </tr>
+            ))}
+          </Table>
           {models.data.length === most && most < MOST_MODELS && (
             <Button variant="default" size="xs" loading={models.isFetching} onClick={() => setMost(Math.min(most + MODELS_PAGE, MOST_MODELS))}>
               Older versions

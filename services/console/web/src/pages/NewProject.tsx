@@ -1,10 +1,13 @@
-import { Button, Text, Textarea, TextInput } from "@mantine/core";
+import { Button, Checkbox, Text, Textarea, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { useLocation } from "wouter";
 import { createProject, useChange } from "../api/queries";
+import type { AskedTerms } from "../api/types";
 import { read } from "../job/file";
 import { Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
+import { useSession } from "../session/Session";
+import { TermsForm, written } from "./TermsForm";
 
 const EXAMPLES: Record<string, string> = {
   "A table": `kind: tabular
@@ -28,6 +31,9 @@ classes: 10
 export function NewProject() {
   const [name, setName] = useState("");
   const [description, setDescription] = useState("");
+  const { session } = useSession();
+  const [agreed, setAgreed] = useState(true);
+  const [terms, setTerms] = useState<Omit<AskedTerms, "purpose">>({ owner: session?.display || session?.person || "" });
   const [text, setText] = useState(EXAMPLES["A table"]!);
   const [, go] = useLocation();
   const making = useChange(createProject);
@@ -35,7 +41,8 @@ export function NewProject() {
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (!schema) return;
-    making.mutate({ name: name.trim(), description, schema }, { onSuccess: (made) => go(`/projects/${made.name}/sites`) });
+    const asked = agreed ? written({ ...terms, purpose: description }) : null;
+    making.mutate({ name: name.trim(), description, schema, terms: asked }, { onSuccess: (made) => go(`/projects/${made.name}/sites`) });
   };
   return (
     <Page title="New project" above={[["Overview", "/"]]}>
@@ -45,7 +52,7 @@ export function NewProject() {
           pattern="[a-z0-9]([a-z0-9\-]{0,61}[a-z0-9])?" value={name} onChange={(e) => setName(e.target.value)}
         />
         <Textarea
-          label="What is it for?" description="Sites read this before they join." autosize minRows={2} maxLength={2000}
+          label="What is it for?" description="Sites read this before they join." autosize minRows={2} maxLength={2000} required={agreed}
           value={description} onChange={(e) => setDescription(e.target.value)}
         />
         <Section title="What every site's data look like">
@@ -63,6 +70,17 @@ export function NewProject() {
             aria-label="Schema of the data" autosize minRows={8} maxRows={30} spellCheck={false} value={text}
             onChange={(e) => setText(e.target.value)} error={problem || undefined} classNames={{ input: "code" }}
           />
+        </Section>
+        <Section title="What sites agree to">
+          <Checkbox
+            label="Sites agree to terms before they join, and refuse what goes beyond" checked={agreed}
+            onChange={(event) => setAgreed(event.currentTarget.checked)}
+          />
+          {agreed && (
+            <div className="form within">
+              <TermsForm terms={{ ...terms, purpose: description }} change={setTerms} />
+            </div>
+          )}
         </Section>
         <Problem error={making.error} />
         <div>

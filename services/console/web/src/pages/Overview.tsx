@@ -30,7 +30,7 @@ export function Overview() {
       {rows.length > 0 && (
         <>
           <div className="tiles">
-            <Tile value={projects.data?.length ?? 0} label="projects" />
+            <Tile value={projects.data?.length ?? 0} label={projects.data?.length === 1 ? "project" : "projects"} />
             <Tile value={flying.length} label="runs in flight" />
             <Tile value={`${every.filter((site) => site.online).length} of ${every.length}`} label="sites online" />
             <Tile value={concerns.length} label="to look at" />

@@ -8,8 +8,10 @@ import { Copyable } from "../parts/Copyable";
 import { Loading } from "../parts/Loading";
 import { Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
+import { ShownOnce } from "../parts/ShownOnce";
 import { State } from "../parts/State";
 import { Sure } from "../parts/Sure";
+import { Table } from "../parts/Table";
 import { Ago, Moment } from "../parts/Time";
 import { useSession } from "../session/Session";
 
@@ -38,7 +40,7 @@ export function People() {
       <Problem error={people.error} retry={() => void people.refetch()} />
       {people.isLoading && <Loading what="the people" />}
       {people.data && people.data.length > 0 && (
-        <Table
+        <Standing
           people={people.data}
           reset={(name) => reset.mutate(name, { onSuccess: setIssued })}
           revoke={(name) => revoke.mutate(name)}
@@ -93,69 +95,53 @@ function Add({ pending, add }: { pending: boolean; add(body: New, done: () => vo
 /** The link is shown this once: whoever opens it first chooses the password. */
 function Link({ issued }: { issued: IssuedPerson }) {
   return (
-    <div className="card issued" role="status">
-      <Text fw={600}>Give this link to {issued.display || issued.name}, by a way that others do not read. It works once.</Text>
+    <ShownOnce says={`Give this link to ${issued.display || issued.name}, by a way that others do not read. It works once.`}>
       <Copyable label={`Link for ${issued.name}`} text={`${location.origin}/#/welcome/${issued.token}`} />
       <Text size="sm" c="dimmed">
         Good until <Moment at={issued.token_expires_at} />.
       </Text>
-    </div>
+    </ShownOnce>
   );
 }
 
-function Table({ people, reset, revoke }: { people: PersonView[]; reset(name: string): void; revoke(name: string): void }) {
+function Standing({ people, reset, revoke }: { people: PersonView[]; reset(name: string): void; revoke(name: string): void }) {
   const { session } = useSession();
   return (
-    <div className="table-around" tabIndex={0} role="region" aria-label="People">
-      <table className="table">
-        <thead>
-          <tr>
-            <th>Person</th>
-            <th>State</th>
-            <th>Role</th>
-            <th>Projects</th>
-            <th>Second factor</th>
-            <th>Last signed in</th>
-            <th>Change</th>
-          </tr>
-        </thead>
-        <tbody>
-          {people.map((one) => (
-            <tr key={one.name}>
-              <td>{one.display ? `${one.display} (${one.name})` : one.name}</td>
-              <td>
-                <State is={one.state} />
-              </td>
-              <td>{one.role}</td>
-              <td>{one.projects === null ? "all" : one.projects.join(", ")}</td>
-              <td>{one.source === "provider" ? "by the provider" : one.totp ? "yes" : "no"}</td>
-              <td>
-                <Ago at={one.last_sign_in} />
-              </td>
-              <td>
-                {one.state !== "revoked" && one.name !== session?.person && (
-                  <span className="changes">
-                    {one.source === "local" && (
-                      <Sure
-                        size="compact-xs" variant="default" label={`New link for ${one.name}`} act={() => reset(one.name)}
-                        asks={`A new link for ${one.name}?`} says="The password and the second factor are void at once, and all sessions end."
-                      >
-                        New link
-                      </Sure>
-                    )}
-                    <Sure
-                      size="compact-xs" color="red" variant="outline" label={`Shut out ${one.name}`} act={() => revoke(one.name)}
-                      asks={`Shut out ${one.name}?`} says="All sessions end at once. What the person did stays in the audit."
-                    >
-                      Shut out
-                    </Sure>
-                  </span>
+    <Table label="People" heads={["Person", "State", "Role", "Projects", "Second factor", "Last signed in", "Change"]}>
+      {people.map((one) => (
+        <tr key={one.name}>
+          <td>{one.display ? `${one.display} (${one.name})` : one.name}</td>
+          <td>
+            <State is={one.state} />
+          </td>
+          <td>{one.role}</td>
+          <td>{one.projects === null ? "all" : one.projects.join(", ")}</td>
+          <td>{one.source === "provider" ? "by the provider" : one.totp ? "yes" : "no"}</td>
+          <td>
+            <Ago at={one.last_sign_in} />
+          </td>
+          <td>
+            {one.state !== "revoked" && one.name !== session?.person && (
+              <span className="changes">
+                {one.source === "local" && (
+                  <Sure
+                    size="compact-xs" variant="default" label={`New link for ${one.name}`} act={() => reset(one.name)}
+                    asks={`A new link for ${one.name}?`} says="The password and the second factor are void at once, and all sessions end."
+                  >
+                    New link
+                  </Sure>
                 )}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+                <Sure
+                  size="compact-xs" color="red" variant="outline" label={`Shut out ${one.name}`} act={() => revoke(one.name)}
+                  asks={`Shut out ${one.name}?`} says="All sessions end at once. What the person did stays in the audit."
+                >
+                  Shut out
+                </Sure>
+              </span>
+            )}
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }

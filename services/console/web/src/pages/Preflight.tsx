@@ -1,6 +1,7 @@
 import { Button, Text } from "@mantine/core";
 import { askSites, useChange } from "../api/queries";
 import type { Checked, Job } from "../api/types";
+import { Table } from "../parts/Table";
 import { number } from "../parts/numbers";
 import { Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
@@ -23,28 +24,17 @@ export function Preflight({ project, job }: { project: string; job: Job }) {
       <Problem error={asked.error} />
       {asked.data && sites.length === 0 && <Text>No site is there that could be asked.</Text>}
       {sites.length > 0 && (
-        <div className="table-around" tabIndex={0} role="region" aria-label="What the sites say">
-          <table className="table">
-            <thead>
-              <tr>
-                <th>Site</th>
-                <th>Ready</th>
-                <th>It says</th>
-              </tr>
-            </thead>
-            <tbody>
-              {sites.map((site) => (
-                <tr key={site.participant}>
-                  <td>{site.participant}</td>
-                  <td>
-                    <State is={readyOf(site)} />
-                  </td>
-                  <td className="said">{site.findings.map(wordsOf).join("; ") || site.reason || "nothing"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="What the sites say" heads={["Site", "Ready", "It says"]}>
+          {sites.map((site) => (
+            <tr key={site.participant}>
+              <td>{site.participant}</td>
+              <td>
+                <State is={readyOf(site)} />
+              </td>
+              <td className="said">{site.findings.map(wordsOf).join("; ") || site.reason || "nothing"}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Section>
   );

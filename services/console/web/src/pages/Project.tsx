@@ -1,20 +1,22 @@
 import { Button, Tabs, Text } from "@mantine/core";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
-import { RUNS_PAGE, useParticipants, useProject, useRuns } from "../api/queries";
-import type { DataSchema, ParticipantView } from "../api/types";
+import { RUNS_PAGE, useProject, useRuns } from "../api/queries";
+import type { DataSchema } from "../api/types";
 import { Empty } from "../parts/Empty";
 import { Loading } from "../parts/Loading";
 import { Facts, Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
-import { State, stateOf } from "../parts/State";
-import { Ago, Moment } from "../parts/Time";
+import { Table } from "../parts/Table";
+import { Moment } from "../parts/Time";
 import { Invitations } from "./Invitations";
 import { MOST_COMPARED } from "./Compare";
 import { RunTable } from "./RunTable";
+import { Sites } from "./Sites";
+import { Terms } from "./Terms";
 
 const MOST_RUNS = 1000;
-const TABS = ["runs", "sites", "data"];
+const TABS = ["runs", "sites", "terms", "data"];
 
 export function Project({ project: name, tab = "runs" }: { project: string; tab?: string }) {
   const project = useProject(name);
@@ -37,14 +39,18 @@ export function Project({ project: name, tab = "runs" }: { project: string; tab?
         <Tabs.List>
           <Tabs.Tab value="runs">Runs</Tabs.Tab>
           <Tabs.Tab value="sites">Sites and invitations</Tabs.Tab>
+          <Tabs.Tab value="terms">Terms</Tabs.Tab>
           <Tabs.Tab value="data">Data</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="runs">
           <Runs project={name} />
         </Tabs.Panel>
         <Tabs.Panel value="sites">
-          <Sites project={name} />
-          <Invitations project={name} />
+          <Sites project={name} terms={project.data.terms !== null} />
+          <Invitations project={name} terms={project.data.terms_digest} />
+        </Tabs.Panel>
+        <Tabs.Panel value="terms">
+          <Terms key={project.data.terms_digest} project={project.data} />
         </Tabs.Panel>
         <Tabs.Panel value="data">
           <Schema schema={schema} />
@@ -100,61 +106,6 @@ function Runs({ project }: { project: string }) {
   );
 }
 
-function Sites({ project }: { project: string }) {
-  const sites = useParticipants(project);
-  if (sites.error) return <Problem error={sites.error} retry={() => void sites.refetch()} />;
-  if (!sites.data) return <Loading what="sites" />;
-  return (
-    <Section title="Sites" aside={<Text c="dimmed">{sites.data.length} enrolled</Text>}>
-      {sites.data.length === 0 ? (
-        <Empty title="No site has joined yet">
-          Invite a site below and give its administrator the line that you get. The site appears here as soon as it was started
-          there; it opens no port and keeps its data.
-        </Empty>
-      ) : (
-        <SiteTable sites={sites.data} />
-      )}
-    </Section>
-  );
-}
-
-function SiteTable({ sites }: { sites: ParticipantView[] }) {
-  return (
-    <div className="table-around" tabIndex={0} role="region" aria-label="Sites">
-      <table className="table">
-        <thead>
-          <tr>
-            <th>Site</th>
-            <th>State</th>
-            <th>Last seen</th>
-            <th>Works on</th>
-            <th>Device</th>
-            <th>Release</th>
-            <th className="number">Clock</th>
-          </tr>
-        </thead>
-        <tbody>
-          {sites.map((site) => (
-            <tr key={site.participant}>
-              <td>{site.participant}</td>
-              <td>
-                <State is={stateOf(site)} why={site.unfit ? "its data are not as the project declares them" : undefined} />
-              </td>
-              <td>
-                <Ago at={site.last_seen} />
-              </td>
-              <td>{site.working_on ? <code className="cut">{site.working_on}</code> : "–"}</td>
-              <td>{site.device || "–"}</td>
-              <td>{site.version || "–"}</td>
-              <td className="number">{site.clock_difference === null ? "–" : `${(Math.round(site.clock_difference * 10) / 10 || 0).toFixed(1)} s`}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
 /** What every site's data must look like. */
 function Schema({ schema }: { schema: DataSchema }) {
   const facts: [string, string][] = [["Kind", schema.kind]];
@@ -166,30 +117,17 @@ function Schema({ schema }: { schema: DataSchema }) {
     <Section title="What every site's data look like">
       <Facts of={facts} />
       {schema.features && (
-        <div className="table-around" tabIndex={0} role="region" aria-label="Columns">
-          <table className="table">
-            <thead>
-              <tr>
-                <th>Column</th>
-                <th>Kind</th>
-                <th className="number">Smallest</th>
-                <th className="number">Largest</th>
-                <th>Unit</th>
-              </tr>
-            </thead>
-            <tbody>
-              {schema.features.map((column) => (
-                <tr key={column.name}>
-                  <td>{column.name}</td>
-                  <td>{column.kind ?? "number"}</td>
-                  <td className="number">{column.minimum ?? "–"}</td>
-                  <td className="number">{column.maximum ?? "–"}</td>
-                  <td>{column.unit ?? "–"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="Columns" heads={["Column", "Kind", ["Smallest", "number"], ["Largest", "number"], "Unit"]}>
+          {schema.features.map((column) => (
+            <tr key={column.name}>
+              <td>{column.name}</td>
+              <td>{column.kind ?? "number"}</td>
+              <td className="number">{column.minimum ?? "–"}</td>
+              <td className="number">{column.maximum ?? "–"}</td>
+              <td>{column.unit ?? "–"}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Section>
   );

@@ -1,8 +1,8 @@
 import { Alert, Button, Modal, Progress, Text } from "@mantine/core";
-import { useState } from "react";
+import { memo, useCallback, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { stringify } from "yaml";
-import { ended, steer, useChange, useRun } from "../api/queries";
+import { ended, steer, useChange, useParticipants, useRun } from "../api/queries";
 import type { RunView } from "../api/types";
 import type { Line as Told } from "../live/run";
 import { useCalm } from "../live/useCalm";
@@ -26,7 +26,10 @@ export function Run({ project, run: id }: { project: string; run: string }) {
   const run = useRun(project, id);
   const { live, line } = useLiveRun(project, id);
   const [site, setSite] = useState<string | null>(null);
+  const toggle = useCallback((name: string) => setSite((open) => (open === name ? null : name)), []);
   const finished = useCalm(live.finished || (run.data && ended(run.data) ? run.data.round : 0), 1_000);
+  const sites = useParticipants(project, !(run.data && ended(run.data)));
+  const told = useMemo(() => Object.fromEntries((sites.data ?? []).map((one) => [one.participant, one])), [sites.data]);
   if (run.error && !run.data) return <Problem error={run.error} retry={() => void run.refetch()} />;
   if (!run.data) return <Loading what="the run" />;
   // Events are told sooner than the record is asked for; but what has ended stays so.
@@ -81,17 +84,23 @@ export function Run({ project, run: id }: { project: string; run: string }) {
         </Section>
       )}
       <EvaluationPlots project={project} run={id} finished={finished} />
-      <RunSites sites={live.sites} over={over} open={site} setOpen={setSite} />
+      <RunSites sites={live.sites} told={told} over={over} open={site} toggle={toggle} />
       <Lines lines={live.lines} />
       <Section title="Privacy">
         <Text className="prose">{view.privacy}</Text>
       </Section>
-      <Section title="Job">
-        <Copyable label="The job" text={stringify(view.job)} />
-      </Section>
+      <JobFile job={run.data.job} />
     </Page>
   );
 }
+
+const JobFile = memo(function JobFile({ job }: { job: RunView["job"] }) {
+  return (
+    <Section title="Job">
+      <Copyable label="The job" text={stringify(job)} />
+    </Section>
+  );
+});
 
 function Outcome({ run, reason }: { run: RunView; reason: string }) {
   if (run.state === "failed") {
@@ -166,7 +175,7 @@ function Steering({ project, run }: { project: string; run: RunView }) {
   );
 }
 
-function Lines({ lines }: { lines: Told[] }) {
+const Lines = memo(function Lines({ lines }: { lines: Told[] }) {
   if (lines.length === 0) return null;
   return (
     <Section title="What happened">
@@ -179,4 +188,4 @@ function Lines({ lines }: { lines: Told[] }) {
       </ol>
     </Section>
   );
-}
+});

@@ -1,79 +1,115 @@
 import { Button, Progress, Text } from "@mantine/core";
+import { memo } from "react";
+import type { ParticipantView } from "../api/types";
 import type { SiteNow } from "../live/run";
 import { Facts, Section } from "../parts/Page";
+import { Table } from "../parts/Table";
+import { spentOf } from "./Sites";
 
-const KIND = { working: "warn", answered: "good", failed: "bad", "left out": "bad", late: "bad" } as const;
+const KIND: Record<string, string> = {
+  working: "warn", answered: "good", failed: "bad", "left out": "bad", late: "bad", paused: "warn", ended: "quiet",
+};
 
 interface Given {
   sites: Record<string, SiteNow>;
+  /** What the sites tell of themselves, by name. */
+  told: Record<string, ParticipantView>;
   over: boolean;
   /** The site whose curve is drawn beside the whole. */
   open: string | null;
-  setOpen(site: string | null): void;
+  /** Opens a site, or closes the one that is open. Always the same function: only rows that have changed are drawn anew. */
+  toggle(site: string): void;
 }
 
 /** Where each site stands in the round. */
-export function RunSites({ sites, over, open, setOpen }: Given) {
+export function RunSites({ sites, told, over, open, toggle }: Given) {
   const rows = Object.entries(sites).sort(([a], [b]) => a.localeCompare(b));
   const out = rows.filter(([, site]) => KIND[site.doing] === "bad").length;
+  const opened = open === null ? undefined : sites[open];
+  const budgets = rows.some(([name]) => told[name]?.budget);
   return (
     <Section title="Sites" aside={out > 0 && <Text c="dimmed">{out} dropped out</Text>}>
       {rows.length === 0 ? (
         <Text c="dimmed">{over ? "No site was given a task." : "Sites appear with the first round."}</Text>
       ) : (
         <>
-        {open !== null && sites[open] && <Opened name={open} site={sites[open]} over={over} close={() => setOpen(null)} />}
-        <div className="table-around tall" tabIndex={0} role="region" aria-label="Sites of the run">
-          <table className="table">
-            <thead>
-              <tr>
-                <th>Site</th>
-                <th>State</th>
-                <th className="number">Round</th>
-                <th>Progress</th>
-                <th className="number">Took</th>
-                <th>Said</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map(([name, site]) => (
-                <tr key={name} aria-selected={open === name || undefined}>
-                  <td>
-                    <button type="button" className="plain-button" aria-pressed={open === name} onClick={() => setOpen(open === name ? null : name)}>
-                      {name}
-                    </button>
-                  </td>
-                  <td>
-                    <span className={`state state-${over && site.doing === "working" ? "quiet" : KIND[site.doing]}`}>
-                      {over && site.doing === "working" ? "ended" : site.doing}
-                    </span>
-                  </td>
-                  <td className="number">{site.round}</td>
-                  <td>
-                    {site.doing === "working" && !over && site.fraction !== null ? (
-                      <Progress.Root size="md" w={120}>
-                        <Progress.Section value={100 * site.fraction} aria-label={`Task of ${name}`} />
-                      </Progress.Root>
-                    ) : site.doing === "answered" ? (
-                      "done"
-                    ) : (
-                      "–"
-                    )}
-                  </td>
-                  <td className="number">{site.seconds === null ? "–" : `${site.seconds.toFixed(2)} s`}</td>
-                  <td className="said">{site.reason || "–"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+          {open !== null && opened && <Opened name={open} site={opened} told={told[open]} over={over} close={() => toggle(open)} />}
+          <Table
+            tall label="Sites of the run"
+            heads={["Site", "State", ["Round", "number"], "Progress", ["Took", "number"], ...(budgets ? ["Privacy spent"] : []), "Said"]}
+          >
+            {rows.map(([name, site]) => (
+              <Row
+                key={name} name={name} site={site} stands={standOf(site, told[name], over)} spent={budgets ? spentOf(told[name]) : null}
+                over={over} open={open === name} toggle={toggle}
+              />
+            ))}
+          </Table>
         </>
       )}
     </Section>
   );
 }
 
-function Opened({ name, site, over, close }: { name: string; site: SiteNow; over: boolean; close(): void }) {
+interface RowGiven {
+  name: string;
+  site: SiteNow;
+  stands: string;
+  /** null: no site of the run tells what it has spent. */
+  spent: string | null;
+  over: boolean;
+  open: boolean;
+  toggle(site: string): void;
+}
+
+const Row = memo(function Row({ name, site, stands, spent, over, open, toggle }: RowGiven) {
+  return (
+    <tr aria-selected={open || undefined}>
+      <td>
+        <button type="button" className="plain-button" aria-pressed={open} onClick={() => toggle(name)}>
+          {name}
+        </button>
+      </td>
+      <td>
+        <span className={`state state-${KIND[stands]}`}>{stands}</span>
+      </td>
+      <td className="number">{site.round}</td>
+      <td>
+        {site.doing === "working" && !over && site.fraction !== null ? (
+          <Progress.Root size="md" w={120}>
+            <Progress.Section value={100 * site.fraction} aria-label={`Task of ${name}`} />
+          </Progress.Root>
+        ) : site.doing === "answered" ? (
+          "done"
+        ) : (
+          "–"
+        )}
+      </td>
+      <td className="number">{tookOf(site)}</td>
+      {spent !== null && <td>{spent}</td>}
+      <td className="said">{site.reason || "–"}</td>
+    </tr>
+  );
+});
+
+/** What it does in the run; a site that has paused does nothing more until its administrator lets it. */
+function standOf(site: SiteNow, told: ParticipantView | undefined, over: boolean): string {
+  if (site.doing !== "working") return site.doing;
+  if (over) return "ended";
+  return told?.paused ? "paused" : site.doing;
+}
+
+const tookOf = ({ seconds }: SiteNow): string => (seconds === null ? "–" : `${seconds.toFixed(2)} s`);
+
+interface OpenedGiven {
+  name: string;
+  site: SiteNow;
+  told: ParticipantView | undefined;
+  over: boolean;
+  close(): void;
+}
+
+function Opened({ name, site, told, over, close }: OpenedGiven) {
   return (
     <div className="card" role="status">
       <div className="section-head">
@@ -84,9 +120,11 @@ function Opened({ name, site, over, close }: { name: string; site: SiteNow; over
       </div>
       <Facts
         of={[
-          ["State", over && site.doing === "working" ? "ended" : site.doing],
+          ["State", standOf(site, told, over)],
           ["Round", String(site.round)],
-          ["Its last task took", site.seconds === null ? "–" : `${site.seconds.toFixed(2)} s`],
+          ["Its last task took", tookOf(site)],
+          ["Privacy spent in the project", spentOf(told)],
+          ["Trains on", told?.device || "–"],
           ["It said", site.reason || "–"],
         ]}
       />

@@ -10,23 +10,24 @@ export const WAYS: { value: Way; label: string }[] = [
   { value: "python", label: "Python" },
 ];
 
-export function startLine(way: Way, hub: string, { token, participant }: IssuedInvitation, ca: string | null): string {
+/** `terms`: digest of what the site agrees to; null: to nothing. */
+export function startLine(way: Way, hub: string, { token, participant }: IssuedInvitation, ca: string | null, terms: string | null): string {
   switch (way) {
     case "docker":
       return (
         `docker run -d --name hanse-${participant} --restart unless-stopped --read-only --tmpfs /tmp ` +
         `-v hanse-${participant}:/var/lib/hanse-datapod -v /srv/data:/data:ro ` +
-        `-e HANSE_JOIN_URL=${hub} -e HANSE_TOKEN=${token} ${ca ? '-v "$PWD/hub-ca.pem:/etc/hanse/hub-ca.pem:ro" -e HANSE_HUB_CA=/etc/hanse/hub-ca.pem ' : ""}` +
+        `-e HANSE_JOIN_URL=${hub} -e HANSE_TOKEN=${token} ${terms ? `-e HANSE_ACCEPT=${terms} ` : ""}${ca ? '-v "$PWD/hub-ca.pem:/etc/hanse/hub-ca.pem:ro" -e HANSE_HUB_CA=/etc/hanse/hub-ca.pem ' : ""}` +
         `-e HANSE_DATA=/data/train.csv hanse-datapod:0.1.0`
       );
     case "helm":
       return (
         `helm install ${participant} hanse-datapod-0.1.0.tgz -n ${participant} --create-namespace ` +
-        `--set hub.url=${hub},join.token=${token}${ca ? " --set-file hub.ca=hub-ca.pem" : ""} --values ${participant}.yaml`
+        `--set hub.url=${hub},join.token=${token}${terms ? `,join.accept=${terms}` : ""}${ca ? " --set-file hub.ca=hub-ca.pem" : ""} --values ${participant}.yaml`
       );
     case "python":
       return (
-        `hanse site join ${hub} ${token} --home ${participant}${ca ? ` --ca-fingerprint ${ca}` : ""} && ` +
+        `hanse site join ${hub} ${token} --home ${participant}${terms ? ` --accept ${terms}` : ""}${ca ? ` --ca-fingerprint ${ca}` : ""} && ` +
         `hanse site run --home ${participant} --data train.csv`
       );
   }

@@ -2,7 +2,7 @@ import type { ParticipantView } from "../api/types";
 
 const KINDS: Record<string, string> = {
   running: "good", online: "good", production: "good", open: "good", active: "good", invited: "warn", completed: "done", used: "done", staging: "warn",
-  waiting: "warn", paused: "warn", "being cancelled": "warn", "being paused": "warn", unfit: "bad", failed: "bad", urgent: "bad", "to look at": "warn", void: "quiet", ready: "good", "not ready": "bad", silent: "warn",
+  waiting: "warn", paused: "warn", "being cancelled": "warn", "being paused": "warn", unfit: "bad", failed: "bad", urgent: "bad", "to look at": "warn", void: "quiet", ready: "good", "not ready": "bad", agreed: "good", "not agreed": "warn", silent: "warn",
   cancelled: "quiet", offline: "bad", revoked: "quiet", expired: "quiet", candidate: "quiet", archived: "quiet",
 };
 
@@ -18,7 +18,8 @@ export function State({ is, why }: { is: string; why?: string }) {
 export function stateOf(site: ParticipantView): string {
   if (site.revoked) return "revoked";
   if (!site.online) return "offline";
-  return site.unfit ? "unfit" : "online";
+  if (site.unfit) return "unfit";
+  return site.paused ? "paused" : "online";
 }
 
 export function stateOfRun(run: { state: string; wanted: string }): string {
