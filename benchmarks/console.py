@@ -174,7 +174,7 @@ class Reader:
         self.page.goto("about:blank")
         self.page.evaluate(
             "document.body.innerHTML = '<button>0</button>';"
-            "document.querySelector('button').onclick = event => { event.target.textContent++ }"
+            "document.querySelector('button').onclick = event => { event.target.textContent++; }; 0"
         )
         took = []
         for turn in range(TURNS):

@@ -381,7 +381,7 @@ def keyboard(watched: Watched) -> None:
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "MAIN"
     stops = []
-    for _ in range(12):
+    for _ in range(9):
         page.keyboard.press("Tab")
         stops.append(page.evaluate(FOCUSED))
     assert all(stop["line"] and stop["seen"] for stop in stops), stops

@@ -112,6 +112,7 @@ def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(console: tuple[st
 
         # A dot under the pointer says what it is; of the other plot most lie on the line, as nothing matters there.
         quantiles = page.get_by_role("img", name=re.compile("Quantile-quantile plot"))
+        quantiles.scroll_into_view_if_needed()
         box = quantiles.locator(".u-over").bounding_box()
         assert box is not None
         said = quantiles.locator("xpath=..").locator(".pointed")
@@ -122,6 +123,7 @@ def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(console: tuple[st
             assert abs(expected - observed) < 0.2
 
         # From the whole genome to a part of it by dragging, and back.
+        page.locator(".chart .u-over").first.scroll_into_view_if_needed()
         plot = page.locator(".chart .u-over").first.bounding_box()
         assert plot is not None
         page.mouse.move(plot["x"] + 5, plot["y"] + 50)

@@ -26,8 +26,8 @@ function wanted(terms, again) {
   return card(
     "The project asks for other terms",
     make("p", { class: "note" }, "Nobody here has agreed to these. What the site does until then, its policy says below."),
-    make("pre", { tabindex: 0, "aria-label": "The terms that are asked for" }, terms.lines.join("\n")),
-    marked.length ? make("details", { open: true }, make("summary", {}, "What is otherwise than in those that were agreed to last"), make("pre", { tabindex: 0 }, ...marked)) : null,
+    make("pre", { tabindex: 0, class: "wrapped", "aria-label": "The terms that are asked for" }, terms.lines.join("\n")),
+    marked.length ? make("details", { open: true }, make("summary", {}, "What is otherwise than in those that were agreed to last"), make("pre", { tabindex: 0, class: "wrapped" }, ...marked)) : null,
     make("div", { class: "buttons" }, make("label", { class: "check", for: "read-terms" }, read, "I have read them, and this site agrees"), go),
   );
 }
@@ -37,7 +37,7 @@ function agreed(terms) {
   return card(
     "Terms of the project",
     make("p", {}, `${terms.by} agreed to version ${terms.version}, `, time(terms.at), "."),
-    make("details", {}, make("summary", {}, "What was agreed to"), make("pre", { tabindex: 0 }, terms.lines.join("\n"))),
+    make("details", {}, make("summary", {}, "What was agreed to"), make("pre", { tabindex: 0, class: "wrapped" }, terms.lines.join("\n"))),
   );
 }
 
