@@ -99,6 +99,24 @@ def test_second_derivatives_of_a_fused_form_are_the_plain_ones(kind: chosen.Kind
     torch.testing.assert_close(found[0] / found[1].abs().max(), found[1] / found[1].abs().max(), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["convolution", "units"])
+def test_no_zeros_are_made_for_statistics_that_have_no_gradient(kind: chosen.Kind) -> None:
+    """Each would be a kernel more, and small batches wait for those."""
+    seen: list[Any] = []
+
+    class Watched(chosen.form_of(kind)):  # type: ignore[misc]
+        @staticmethod
+        def backward(ctx: Any, given: Tensor, *unused: Any) -> Any:
+            seen.extend(unused)
+            return chosen.form_of(kind).backward(ctx, given, *unused)
+
+    x = torch.ones(1, 2, 4, 3, device=DEVICE, requires_grad=True)
+    filters = [torch.ones(3, 2, 3, 2, device=DEVICE), None] if kind == "convolution" else []
+    made = Watched.apply(x, None, *filters, UnitStatistics(WINDOWS, 1.0, 1e-2), *([1] if filters else []))
+    made[0].sum().backward()
+    assert seen == [None, None]
+
+
 def test_single_examples_gradients_are_the_same_with_fused_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(KNConv2d(2, 4, 3, padding=1), nn.ReLU(), KernelNorm2d(2, 2), KNConv2d(4, 3, 2), nn.Flatten())

@@ -41,6 +41,7 @@ class FusedConvolution(torch.autograd.Function):
             units.epsilon, **_sizes(x.shape[2:], windows),
         )  # fmt: skip
         ctx.mark_non_differentiable(means, inverses)
+        ctx.set_materialize_grads(False)  # two kernels less: zeros for these, which nobody reads
         ctx.save_for_backward(x, keep, weight, bias, out, means, inverses)
         ctx.units, ctx.groups, ctx.filters = units, groups, filters
         return out, means, inverses
@@ -88,6 +89,7 @@ class FusedUnits(torch.autograd.Function):
             **_sizes(x.shape[2:], windows),
         )  # fmt: skip
         ctx.mark_non_differentiable(means, inverses)
+        ctx.set_materialize_grads(False)  # two kernels less: zeros for these, which nobody reads
         ctx.save_for_backward(x, keep, means, inverses)
         ctx.units = units
         return out, means, inverses
