@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import processors
 import reduce
 from codecs_link import join_behind_links
 from rounds import (
@@ -49,7 +50,27 @@ async def rounds(folder: Path) -> Figures:
             figures[f"round_p50_{participants}"] = round(times.p50, 4)
             if participants == 2:
                 figures["round_p99_2"] = round(times.p99, 4)
+                split = await processors.a_round(deployment, tiny_job(100, participants))
+                figures["tiny_round_cpu_ms"] = round(sum(split.values()), 1)
+                figures["tiny_round_cpu_ms_by_process"] = split
             figures["peak"] = max(figures.get("peak", 0), aggregator_peak_mib(deployment))
+    return figures
+
+
+async def idle(folder: Path) -> Figures:
+    """What a minute takes in which nothing is asked: of a hub alone, and of what ten connected sites add to it."""
+    figures: Figures = {}
+    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+        await asyncio.sleep(5)
+        alone = await processors.an_idle_minute(deployment)
+        await deployment.add_multiplexed("ten", 10, write_site(folder / "data"))
+        await asyncio.sleep(30)  # they join, and look at their data
+        ten = await processors.an_idle_minute(deployment)
+    hub = {name: used for name, used in ten.items() if name not in ("datapods", "workers")}
+    figures["idle_cpu_ms_a_minute"] = round(sum(alone.values()), 1)
+    figures["idle_cpu_ms_a_minute_by_process"] = alone
+    figures["idle_site_cpu_ms_a_minute_at_hub"] = round((sum(hub.values()) - sum(alone.values())) / 10, 2)
+    figures["idle_site_cpu_ms_a_minute"] = round((sum(ten.values()) - sum(hub.values())) / 10, 2)
     return figures
 
 
@@ -126,6 +147,7 @@ SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "memory": memory,
     "cold": cold,
     "rounds": rounds,
+    "idle": idle,
     "hundred": hundred,
     "sizes": sizes,
     "participants": participants,
