@@ -17,7 +17,7 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
 from adversary.stage import FEATURES, Array
 from hanse_compensator import members
-from hanse_datapod.agent import task_work
+from hanse_datapod.agent import admission
 from hanse_datapod.home import works
 from hanse_datapod.masking import answer, binding
 from hanse_datapod.masking.binding import MARK
@@ -313,7 +313,7 @@ async def test_a_site_whose_policy_requires_it_takes_no_unbound_request_at_all(a
 async def test_control_where_nobody_looks_whether_a_request_is_bound_that_site_answers_it_too(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_work, "check_binding", lambda *_: None)
+    monkeypatch.setattr(admission, "check_binding", lambda *_: None)
     async with attacked(masking={"bound": "required"}) as hub:
         results, known = await asked_apart(hub, smallest_bound, bound=False)
         assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)

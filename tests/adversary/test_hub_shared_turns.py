@@ -157,7 +157,7 @@ async def test_no_site_trains_alone_among_members_that_rest(attacked: Attacked) 
 async def test_control_where_members_are_not_looked_at_one_site_trains_alone(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hanse_datapod.agent.task_work.check_members", lambda *_: None)
+    monkeypatch.setattr("hanse_datapod.agent.admission.check_members", lambda *_: None)
     async with attacked(sites=SITES) as hub:
         read, why = await summed(hub, 1, [TARGET], session="r1-alone")
         assert read is not None, why

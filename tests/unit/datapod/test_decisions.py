@@ -67,6 +67,7 @@ async def test_the_work_in_hand_is_finished_by_a_pause_and_given_up_by_a_stop(si
     await site.start()
     await site.give(first := task("r1-train"))
     await site.worker.began.wait()
+    await until(lambda: read_now(site.home)["tasks"] != [])
     with sole_owner(site.home):  # as the datapod's process does
         told = status(site.home, Policy())
     assert any("at work: train, step r1-train" in line for line in lines(told))
@@ -79,7 +80,7 @@ async def test_the_work_in_hand_is_finished_by_a_pause_and_given_up_by_a_stop(si
     await asyncio.sleep(0.2)
     assert len(site.worker.requests) == 1, "it is not begun anew"
     assert not {"update", "result"} & set(kinds(site.home)), "nothing of it has left"
-    assert read_now(site.home)["tasks"] == []
+    await until(lambda: read_now(site.home)["tasks"] == [])
     site.worker.hold.set()
     resume(site.home)
     ((result, _),) = await site.results(1)
@@ -113,6 +114,7 @@ async def test_what_is_done_just_after_a_stop_is_held_back(site: Site, monkeypat
     await site.give(first := task("r1-train"))
     await site.worker.began.wait()
     monkeypatch.setattr(decisions, "LOOK_S", 3600.0)  # nothing has looked at the files since
+    await until(lambda: read_now(site.home)["tasks"] != [])
     await asyncio.sleep(0.2)
     pause(site.home, "", at_once=True)
     site.worker.hold.set()

@@ -71,6 +71,11 @@ class DataCheck:
         """The number of examples, as they were then; 0 where they are refused."""
         return self._examples
 
+    @property
+    def fit(self) -> bool:
+        """Whether the data were looked at, and are not refused."""
+        return self.looked.is_set() and self.unfit is None
+
     async def examples(self) -> int:
         """The number of examples, once the data were looked at.
 

@@ -29,9 +29,14 @@ LOOK_S = 2.0
 _log = logging.getLogger(__name__)
 
 
+def is_held_back(home: Path) -> bool:
+    """Whether what is done may not leave now: a pause at once holds it back."""
+    return (pause := paused(home)) is not None and pause.at_once
+
+
 async def until_let_out(home: Path, clock: Clock) -> None:
-    """Return once what is done may leave: a pause at once holds it back, until it is over or the work is given up."""
-    while (pause := paused(home)) is not None and pause.at_once:
+    """Return once what is done may leave, or never, where the work is given up."""
+    while is_held_back(home):
         await clock.sleep(LOOK_S)
 
 

@@ -62,7 +62,7 @@ class Agent:
         self._protocols = policy.protocols
         self._telling = Telling(home, policy, link.identity.project)
         self._worker = worker
-        now = Now(home, self._clock)
+        self._now = now = Now(home, self._clock)
         self._data = DataCheck(worker, schema, now)
         folders = TaskFolders(home)
         self._terms = TermsHere(link.identity, home, policy.terms, outbox, self._clock)
@@ -94,6 +94,7 @@ class Agent:
                 group.create_task(self._answer_questions(), name="questions")
                 group.create_task(self._decisions.follow(), name="decisions")
                 group.create_task(self._terms.follow(), name="terms")
+                group.create_task(self._now.keep(), name="now")
         finally:
             self._task_work.close()
 

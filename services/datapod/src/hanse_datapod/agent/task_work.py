@@ -12,12 +12,13 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from hanse_datapod.agent.admission import Admission
 from hanse_datapod.agent.data_check import DataCheck
-from hanse_datapod.agent.decisions import until_let_out
+from hanse_datapod.agent.decisions import is_held_back, until_let_out
 from hanse_datapod.agent.deltas import applied
 from hanse_datapod.agent.preflight import Preflight, tells_examples
 from hanse_datapod.agent.sums_under_way import open_sums
@@ -27,32 +28,27 @@ from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import asked_link, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
-from hanse_datapod.home.approvals import with_approved
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
-from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.answer import masked_answer
-from hanse_datapod.masking.binding import check_binding
-from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
-from hanse_datapod.masking.plan import check_plan, check_shares, updates_wanted
+from hanse_datapod.masking.pairwise import protocol_answer
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
-from hanse_datapod.policy.questions import Questions
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
-from hanse_datapod.privacy.shared_turns import SharedTurns, check_members, is_shared
+from hanse_datapod.privacy.shared_turns import SharedTurns, is_shared
 from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef, Outcome, Task, TaskKind
+from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
-from hanse_privacy.witness import beside, found_beside, is_own, signed_head
+from hanse_privacy.witness import beside, signed_head
 from hanse_schemas.http.joining import ALLOWED_SKEW_S
 from hanse_site import OpenTask, SiteLink
 from hanse_site.link import result_for
@@ -70,6 +66,33 @@ _REFUSALS = frozenset(
     }
 )
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entered:
+    """How far one has come with a task whose answer is not known.
+
+    Attributes:
+        refusal: why it is not even begun.
+        failure: why it could not be begun.
+        begun: whether it is written down that it begins.
+    """
+
+    refusal: Exception | None = None
+    failure: Exception | None = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An answer that is written down.
+
+    Attributes:
+        headers: that go beside it, where it is in the log of what left.
+    """
+
+    finished: FinishedTask
+    headers: dict[str, str] | None = None
 
 
 class TaskWork:
@@ -93,20 +116,19 @@ class TaskWork:
             hidden=not tells_examples(policy),
         )  # fmt: skip
         self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
-        self._runs, self._moved = Runs(home), Moved(home)
+        self._moved = Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
-        self._questions = Questions()
+        self._admission = Admission(
+            link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox,
+            remembered=self._remembered, moved=self._moved, clock=self._clock, terms=terms,
+        )  # fmt: skip
         self._preflight = Preflight(
-            policy, self._allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check
+            policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check
         )  # fmt: skip
         self._finishing = threading.Lock()
 
     def close(self) -> None:
         self._budget.close()
-
-    def _allowed(self) -> Policy:
-        """The policy, with the code that was approved meanwhile. Blocks."""
-        return with_approved(self._policy, self._home)
 
     async def do(self, opened: OpenTask) -> None:
         """Do a task and hand its answer in. Cancelling is safe at any moment."""
@@ -116,46 +138,48 @@ class TaskWork:
             return
         with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
             entered = await asyncio.to_thread(self._enter, opened)
-            finished = entered if isinstance(entered, FinishedTask) else await self._answer(opened, entered)
-            if finished is None:
+            ready = await self._answer(opened, entered) if isinstance(entered, _Entered) else _Ready(entered)
+            if ready is None:
                 return
             try:
-                await self._hand_in(opened, finished)
+                await self._hand_in(opened, ready)
             except HanseError as error:
                 _log.warning(
                     "the answer could not be handed in",
                     extra={"run": task.run, "step": task.step, "code": error.code.code, "reason": error.message},
                 )
                 return
-            outcome = finished.result.outcome.value
+            outcome = ready.finished.result.outcome.value
             _log.info("answered", extra={"run": task.run, "step": task.step, "outcome": outcome})
             TASKS.add(outcome=outcome)
             TASK_SECONDS.observe(self._clock.monotonic() - opened.received, kind=task.kind.value)
 
-    def _enter(self, opened: OpenTask) -> FinishedTask | Exception | None:
-        """The answer, where it is known; else what keeps the site from beginning, or None. Blocks."""
-        known = self._known(opened.task)
+    def _enter(self, opened: OpenTask) -> FinishedTask | _Entered:
+        """The answer, where it is known; else how far one has come with the task. Blocks."""
+        known, task = self._known(opened.task), opened.task
         if known is not None:
             return known
         try:
-            check_config(opened.task)
-            if opened.task.kind is not TaskKind.CHECK:
-                self._admit(opened)
+            check_config(task)
+            if task.kind is not TaskKind.CHECK:
+                self._admission.admit(opened)
         except Exception as reason:
-            return reason
-        return None
+            return _Entered(refusal=reason)
+        if task.kind not in WORKER_KINDS or not self._data.fit:
+            return _Entered()
+        try:
+            self._admission.begin(task)
+        except Exception as reason:
+            return _Entered(failure=reason)
+        return _Entered(begun=True)
 
-    async def _answer(self, opened: OpenTask, refusal: Exception | None) -> FinishedTask | None:
-        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it.
-
-        Args:
-            refusal: why it is not even begun.
-        """
+    async def _answer(self, opened: OpenTask, entered: _Entered) -> _Ready | None:
+        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""
         task = opened.task
         try:
-            if refusal is not None:
-                raise refusal
-            return await self._work(opened)
+            if entered.refusal is not None:
+                raise entered.refusal
+            return await self._work(opened, entered)
         except HanseError as error:
             reason = error
         except OSError as error:
@@ -169,7 +193,7 @@ class TaskWork:
             self._now.end(task)
         self._folders.drop(task)
         # A study's faulty files stay faulty, so the hub need not ask again; nor need it where the task itself is.
-        faulty = reason.code is ErrorCode.INVALID_INPUT and (is_study_step(task) or reason is refusal)
+        faulty = reason.code is ErrorCode.INVALID_INPUT and (is_study_step(task) or reason is entered.refusal)
         refused = reason.code in _REFUSALS or reason is self._data.unfit or faulty
         _log.warning(
             "refused" if refused else "failed",
@@ -183,19 +207,23 @@ class TaskWork:
         # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
         with suppress(HanseError):
             await asyncio.to_thread(self._journal.finish, task, finished)
-        return finished
+        return _Ready(finished)
 
-    async def _work(self, opened: OpenTask) -> FinishedTask:
+    async def _work(self, opened: OpenTask, entered: _Entered) -> _Ready:
         task = opened.task
         if task.kind is TaskKind.CHECK:
             await self._data.looked.wait()
-            return await asyncio.to_thread(self._check, opened)
+            return _Ready(await asyncio.to_thread(self._check, opened))
         with of_the_data(task):
             examples = await self._data.examples()
         if task.kind not in WORKER_KINDS:
             given = await self._fetch(opened) if task.model else None
-            return await asyncio.to_thread(self._finish_protocol, task, given)
-        await asyncio.to_thread(self._begin, task)
+            return _Ready(await asyncio.to_thread(self._finish_protocol, task, given))
+        if entered.failure is not None:
+            raise entered.failure
+        self._now.begin(task)
+        if not entered.begun:
+            await asyncio.to_thread(self._admission.begin, task)
         model = await self._fetch(opened)
         extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
@@ -206,7 +234,7 @@ class TaskWork:
             )
         try:
             outcome = await self._outcome(opened, reserved, examples, model, extras)
-            return await asyncio.to_thread(self._finish, task, outcome, reserved)
+            return await asyncio.to_thread(self._ready, task, outcome, reserved)
         except Exception as error:
             # That it failed leaves, and may be of the data: it is paid, and the same task again is paid again.
             if not (isinstance(error, HanseError) and error.code is ErrorCode.CANCELLED):
@@ -265,7 +293,8 @@ class TaskWork:
                     outcome = await watch_over(
                         self._link, self._worker, request, task, self._write_down, self._policy.privacy, self._now
                     )  # fmt: skip
-                    outcome = await asyncio.to_thread(self._folders.take, task, outcome)
+                    if outcome.update is not None or outcome.extras:
+                        outcome = await asyncio.to_thread(self._folders.take, task, outcome)
             except HanseError as error:
                 if reserved is None:
                     raise
@@ -276,85 +305,15 @@ class TaskWork:
     def _check(self, opened: OpenTask) -> FinishedTask:
         """Say what the site would do of a job, and write the answer down. Blocks."""
         task = opened.task
-        self._look_back(opened)
-        self._count(task, self._policy.asking.most_questions(cautious=self._policy.masking.required), "questions")
+        self._admission.look_back(opened)
+        most = self._policy.asking.most_questions(cautious=self._policy.masking.required)
+        self._admission.count(task, most, "questions")
         said = self._preflight.answer(task)
         with self._finishing:
             result = result_for(task).model_copy(update={"payload": said.encode()})
             finished = FinishedTask(self._link.sign(result))
             self._journal.finish(task, finished)
             return finished
-
-    def _count(self, task: Task, most: int | None, of: Counted) -> None:
-        """Count what is asked among what was asked that day.
-
-        Args:
-            most: so many may be; None: any number, and nothing is counted.
-
-        Raises:
-            HanseError: POLICY.
-        """
-        if most is not None:
-            asked = task.id if of == "evaluations" else task.run
-            self._runs.begin(asked, self._clock.now().timestamp(), most, of=of)
-
-    def _admit(self, opened: OpenTask) -> None:
-        """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
-        task = opened.task
-        self._look_back(opened)
-        self._terms.check(task)
-        self._allowed().check(task)
-        self._policy.check_asking(task, self._link.identity.schema)
-        self._questions.check(task)
-        if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
-            asking, cautious = self._policy.asking, self._policy.masking.required
-            self._count(task, asking.most_runs(cautious=cautious), "runs")
-            if task.kind is TaskKind.EVALUATE:
-                self._count(task, asking.most_evaluations(cautious=cautious), "evaluations")
-        if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
-            raise HanseError(
-                ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
-                hint="upgrade the datapod, or use secure_aggregation.mode compensator",
-            )  # fmt: skip
-        if task.kind in WORKER_KINDS and task.kind not in self._worker.kinds:
-            raise _other_data(task)
-        if task.masking is not None:
-            check_plan(task, task.masking)
-            check_shares(self._policy, task)
-            check_members(task, updates_wanted(self._policy, task, task.masking))
-            check_binding(self._policy, task, self._home)
-
-    def _begin(self, task: Task) -> None:
-        """What is written down, and what is still refused, before a worker's task is fetched. Blocks."""
-        if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
-            self._worker.require(task.config)
-        require_new_session(self._journal, task)
-        if (mib := self._policy.limits.mib_a_day) is not None:
-            self._moved.begin(self._to_fetch(task), self._clock.now().timestamp(), mib)
-        self._remembered.check(task)
-        self._folders.prepare(task)
-        self._journal.begin(task)
-        self._now.begin(task)
-        fetched = [ref for ref in self._to_fetch(task) if ref.key]
-        if fetched:
-            self._outbox.append(*[asked_link(task)] * len(fetched))
-
-    def _to_fetch(self, task: Task) -> tuple[ObjectRef, ...]:
-        """What the task needs of the hub, of its model and extras."""
-        return (*self._link.to_fetch(task), *(task.extras or {}).values())
-
-    def _look_back(self, opened: OpenTask) -> None:
-        """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.
-
-        Raises:
-            HanseError: TAMPERED.
-        """
-        task, head = opened.task, found_beside(opened.headers)
-        if head is not None and not self._outbox.knows(head):
-            key = self._link.identity.signing_key.verify_key
-            if not is_own(head, project=task.project, participant=task.participant, key=key, of="outbox"):
-                head = None
-        self._outbox.require(head)
 
     def _head(self, task: Task) -> dict[str, str]:
         """The header with the head of the log of what left, as it is now."""
@@ -363,6 +322,14 @@ class TaskWork:
             entries, digest, project=task.project, participant=task.participant, key=key, of="outbox"
         )  # fmt: skip
         return beside(head)
+
+    def _ready(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> _Ready:
+        """The answer, written down; and in the log of what left, too, unless a pause holds it back. Blocks."""
+        finished = self._finish(task, outcome, reserved)
+        if not is_held_back(self._home):
+            with suppress(Exception):  # it is tried again, and told of, when it is handed in
+                return _Ready(finished, self._leave(task, finished))
+        return _Ready(finished)
 
     def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> FinishedTask:
         """Make the answer durable. What this returns may leave."""
@@ -419,15 +386,16 @@ class TaskWork:
         with self._finishing:
             return known_answer(self._link, self._journal, self._folders, task)
 
-    async def _hand_in(self, opened: OpenTask, finished: FinishedTask) -> None:
+    async def _hand_in(self, opened: OpenTask, ready: _Ready) -> None:
         """Send the update, then the result, for as long as the step can be open.
 
         Raises:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
-        task = opened.task
-        await until_let_out(self._home, self._clock)
-        headers = await asyncio.to_thread(self._leave, task, finished)
+        task, finished, headers = opened.task, ready.finished, ready.headers
+        if headers is None:
+            await until_let_out(self._home, self._clock)
+            headers = await asyncio.to_thread(self._leave, task, finished)
         seconds = max(5.0, opened.seconds_left)
         await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
 
@@ -443,11 +411,3 @@ class TaskWork:
     async def _write_down(self, *leaving: Leaving) -> None:
         await until_let_out(self._home, self._clock)
         await asyncio.to_thread(self._outbox.append, *leaving)
-
-
-def _other_data(task: Task) -> HanseError:
-    if is_study_step(task):
-        have, want = "data that models are trained on", "genotypes: --data PREFIX, --data-kind plink"
-    else:
-        have, want = "genotypes", f"data that models are trained on, for a task of kind {task.kind}"
-    return HanseError(ErrorCode.SCHEMA_MISMATCH, f"data: this site has {have}, expected {want}")

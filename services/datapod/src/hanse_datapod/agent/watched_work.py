@@ -72,7 +72,7 @@ async def watch_over(
             while not await ends_within(clock, work, TICK_S):
                 if here and here[0] != shown:
                     shown = here[0]
-                    await asyncio.to_thread(now.progress, task, *shown)
+                    now.progress(task, *shown)
                 if latest and latest[0] != told:
                     told = latest[0]
                     size = len(told[1].encode())
