@@ -16,7 +16,7 @@ from hanse_fabric.bus.follower import IDLE, Follower
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.port import Record
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import DOORS, JOB, JOURNAL, Door, Role
+from hanse_fabric.subjects import DOORS, JOB, JOURNAL, WRITTEN, Door, Role
 from servers import NatsServer
 
 SUBJECT = JOURNAL.of(project="p", run="r")
@@ -257,3 +257,28 @@ async def test_provisioning_again_changes_nothing_and_keeps_messages(mortal_nats
     await mortal_nats.provision()
     assert [record.data for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [b"kept"]
     await bus.close()
+
+
+async def test_a_listener_that_raises_ends_neither_its_own_listening_nor_others(
+    mortal_nats: NatsServer,
+) -> None:
+    hearer, teller = await mortal_nats.connect(Role.COORDINATOR), await mortal_nats.connect(Role.AGGREGATOR)
+    seen: list[bytes] = []
+    all_seen = asyncio.Event()
+
+    async def listener(message: Msg) -> None:
+        seen.append(message.data)
+        if len(seen) == 3:
+            all_seen.set()
+        raise ValueError("a listener's defect")
+
+    await hearer._connection.subscribe(WRITTEN.wildcard(), listener)
+    where = {"project": "p", "run": "r", "participant": "site", "digest": "0" * 64}
+    async with asyncio.timeout(30):
+        for number in range(3):
+            await teller.tell(WRITTEN.of(**where), b"%d" % number)
+        await all_seen.wait()
+        assert await hearer.publish(SUBJECT, b"an answer comes all the same") > 0
+    assert seen == [b"0", b"1", b"2"]
+    await hearer.close()
+    await teller.close()

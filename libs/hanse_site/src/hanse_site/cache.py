@@ -88,7 +88,7 @@ class ModelCache:
         if ref.digest in self._verified and path.exists():
             self._verified.move_to_end(ref.digest)
         elif ref.inline is not None:
-            await asyncio.to_thread(self._write, ref, ref.inline, path)
+            self._write(ref, ref.inline, path)  # what a message holds is written sooner than a thread is woken
         else:
             held = await asyncio.to_thread(_holds, path, ref)
             if not held and not (rebuild is not None and await self._rebuilt(ref, path, rebuild)):

@@ -38,6 +38,7 @@ _UPDATE_PARKED_S = 1.5
 """Less than the coordinator's site waits before it asks again (`Bus.request`)."""
 
 _WRITTEN_SOON_S = 0.005
+_KEPT_BYTES = 8 << 20
 _SUMS_A_SECOND, _SUMS_AT_ONCE = 400.0, 800.0
 """Of one site: an algorithm that talks in the middle of a step asks for as many as the link carries."""
 
@@ -51,6 +52,29 @@ class _Step:
         self.summed: dict[str, int] = {}
 
 
+class FreshUpdates:
+    """Updates that were handed in here and written down lately, by subject: the reduction that follows need not fetch
+    them. Each is given once, for it is reduced once; what is not here is on the bus."""
+
+    def __init__(self, most: int = _KEPT_BYTES) -> None:
+        """`most`: bytes; the oldest go."""
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes, self._most = 0, most
+
+    def put(self, subject: str, content: bytes) -> None:
+        self.take(subject)
+        self._kept[subject] = content
+        self._bytes += len(content)
+        while self._bytes > self._most:
+            self._bytes -= len(self._kept.popitem(last=False)[1])
+
+    def take(self, subject: str) -> bytes | None:
+        """The content, which is not here any more then."""
+        content = self._kept.pop(subject, None)
+        self._bytes -= len(content or b"")
+        return content
+
+
 class AggregatorDoors:
     """Serves updates and sums."""
 
@@ -58,6 +82,7 @@ class AggregatorDoors:
         self._bus, self._enrolled, self._ledger = bus, enrolled or Enrolled(bus), ledger_of(bus)
         self._steps: OrderedDict[tuple[str, str, str, str], _Step] = OrderedDict()
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self.fresh = FreshUpdates()
         self._written, self._told = Lately(bus.clock, _BELIEVED_S), Lately(bus.clock, _BELIEVED_S)
         handlers = {Door.UPDATE: self._update, Door.EXCHANGE: self._contribution, Door.EXCHANGED: self._sum}
         sums = Shares(bus.clock, per_second=_SUMS_A_SECOND, burst=_SUMS_AT_ONCE)
@@ -106,6 +131,7 @@ class AggregatorDoors:
         handed_in.objects.add(digest)
         subject = UPDATE.of(project=request.project, run=run, participant=request.participant, digest=digest)
         await self._bus.publish(subject, request.content, headers=inject(), timeout=10.0)
+        self.fresh.put(subject, request.content)
         self._written.add(subject)
         await self._bus.tell(WRITTEN.of(**UPDATE.parse(subject)), b"")
         return b""

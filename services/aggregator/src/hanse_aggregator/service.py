@@ -49,11 +49,12 @@ class Aggregator:
         self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
         self._fetches = asyncio.Semaphore(_FETCHES)
         self._stop = threading.Event()
+        self._doors = AggregatorDoors(bus)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; what is unfinished then goes back to the queue."""
         worker = QueueWorker(self._bus, JOB, read=_decode, slot=self._slot, answer=self._answer, span="reduce")
-        doors = asyncio.create_task(AggregatorDoors(self._bus).run(), name="doors")
+        doors = asyncio.create_task(self._doors.run(), name="doors")
         work = asyncio.create_task(worker.run(stopping, on_stop=self._stop.set), name="queue")
         try:
             await asyncio.wait({doors, work}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,6 +132,8 @@ class Aggregator:
         """The newest message of each row's subject, by name."""
 
         async def fetch(name: str, row: Subject, subject: str) -> tuple[str, bytes | None]:
+            if row is UPDATE and (fresh := self._doors.fresh.take(subject)) is not None:
+                return name, fresh
             async with self._fetches:
                 record = await self._bus.last(stream_of(row), subject)
             return name, None if record is None else record.data

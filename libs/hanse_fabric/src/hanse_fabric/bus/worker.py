@@ -18,8 +18,9 @@ from hanse_fabric.subjects import Stream
 
 _LOG = logging.getLogger(__name__)
 
-# A pending fetch is lost when the server restarts, so it must not be long; reconnection also ends it.
-_FETCH_S = 1.0
+# Reconnection ends a pending fetch. One that another server of a cluster held, and took down with it, is missed only at
+# its end: so it must not be long. A worker that has nothing to do asks so often.
+_FETCH_S = 5.0
 _DONE_S = 5.0
 _NANO = 1_000_000_000
 
