@@ -108,7 +108,7 @@ class TaskWork:
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
         self._home, self._folders = home, folders
-        self._policy, self._journal, self._terms = policy, journal, terms
+        self._policy, self._journal = policy, journal
         self._outbox, self._data, self._now = outbox, data, now
         key = link.identity.signing_key
         self._budget = SiteBudget(
