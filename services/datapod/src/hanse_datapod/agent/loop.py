@@ -100,12 +100,13 @@ class Agent:
 
     async def _presence(self) -> None:
         subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
-        place = await asyncio.to_thread(told_place, self._home, self._link.identity.signing_key)
+        place: str | None = None
         while True:
             self._news.clear()
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
+                place = place or await asyncio.to_thread(told_place, self._home, self._link.identity.signing_key)
                 told: dict[str, Any] = {
                     "working_on": working_on, "protocols": self._protocols,
                     "unfit": self._data.unfit is not None or None, "place": place,
