@@ -73,7 +73,7 @@ OTHER: dict[str, Any] = {
     "deadline": datetime(2027, 1, 1, tzinfo=UTC), "masking": MASKING.model_copy(update={"minimum": 4}),
     "privacy": PRIVACY, "payload": b"x", "extras": {"control": ObjectRef(digest="c" * 64, size=1)}, "trained": 3,
     "bound": Bound(job="f" * 64, seed=7), "ledger": LedgerHead(entries=1, head="a" * 64, signature=b"AQID"),
-    "deltas": (Delta(base="a" * 64, makes="b" * 64, ref=MODEL),),
+    "deltas": (Delta(base="a" * 64, makes="b" * 64, ref=MODEL),), "terms": "c" * 64,
 }  # fmt: skip
 
 

@@ -65,8 +65,8 @@ def test_of_very_many_sites_some_are_asked_always_the_same() -> None:
     assert asked_of(job, names[:MOST_ASKED]) == names[:MOST_ASKED]
 
 
-def test_a_site_that_joined_without_a_datapod_says_that_it_cannot_say_and_no_pipeline_is_given_the_question() -> None:
+def test_a_site_that_joined_without_a_policy_says_that_it_cannot_say_and_no_pipeline_is_given_the_question() -> None:
     ask = question(check_job({"rounds": 1, "model": {"name": "linear"}}), ("north",))
     refusal = cannot(ask.task("triage", "run000000001", "federated_averaging", "preflight", NOW, NOW))
     assert refusal is not None
-    assert "no datapod that could say" in str(refusal)
+    assert "has no policy, so it cannot say" in str(refusal)
