@@ -295,7 +295,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "all of nothing": (_coded({"name": "top_k", "fraction": 1.0}), r"codec.up\[0\]: fraction: .* less than 1"),
     "codecs in another order": (
         _coded({"name": "zstd"}, {"name": "float16"}),
-        "sparsify, factor, quantize, pack, in this order",
+        "sparsify, factor, quantize, difference, pack, in this order",
     ),
     "signs of all values": (
         _coded({"name": "ternary"}),
