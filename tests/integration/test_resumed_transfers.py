@@ -24,9 +24,10 @@ import pytest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
+from hanse_fabric.store.file_upload import FileUpload
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import Came, HttpTransfer
-from hanse_fabric.store.uploads import FileUpload, go_on
+from hanse_fabric.store.uploads import go_on
 from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes
 from hanse_site.cache import ModelCache
 from links import ref_of_file
@@ -143,7 +144,7 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.store.transfer import HttpTransfer
-from hanse_fabric.store.uploads import FileUpload
+from hanse_fabric.store.file_upload import FileUpload
 from integration.test_resumed_transfers import fetching, asking
 from hanse_site.cache import ModelCache
 ref = ObjectRef.model_validate_json(sys.argv[2])

@@ -14,9 +14,10 @@ from hanse_fabric.connections import open_store
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.settings import ServiceSettings
+from hanse_fabric.store.file_upload import FileUpload
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import HttpTransfer
-from hanse_fabric.store.uploads import FileUpload, go_on
+from hanse_fabric.store.uploads import go_on
 from links import ref_of_file
 
 MINUTE = timedelta(minutes=1)

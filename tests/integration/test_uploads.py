@@ -19,9 +19,10 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.file_upload import FileUpload
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.store.transfer import CHECKSUM, HttpTransfer, Transfer
-from hanse_fabric.store.uploads import FileUpload, go_on
+from hanse_fabric.store.uploads import go_on
 from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes
 from links import ref_of_file
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hanse.arrays import Model
-    from hanse_fabric.store.uploads import FileUpload
+    from hanse_fabric.store.file_upload import FileUpload
 
     ModelSource = str | Path | Model
 
@@ -80,8 +80,8 @@ def file_upload(path: Path, model: ObjectRef, ca: Path | None, *, to: str) -> It
     Args:
         to: names the hub and the project.
     """
+    from hanse_fabric.store.file_upload import FileUpload
     from hanse_fabric.store.transfer import HttpTransfer
-    from hanse_fabric.store.uploads import FileUpload
 
     transfer = HttpTransfer(ca=ca)
     try:

@@ -37,8 +37,8 @@ from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import MOST_DELTAS, update_key
 from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.names import HUB_REGION
+from hanse_fabric.store.file_upload import FileUpload
 from hanse_fabric.store.transfer import Came
-from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import Door
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
