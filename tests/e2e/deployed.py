@@ -23,6 +23,7 @@ from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.processes import Child, ChildSpec
 from hanse.hub import Hub, Project, Run
 from hanse.site import PlainTask, Site
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.subjects import Door
 from hanse_fabric.tensors.file import encode_tensors, layout_like
@@ -206,13 +207,16 @@ def site(project: Project, name: str, folder: Path, answer: Answer, *, ca: Path 
             for task in joined.tasks():
                 answer(task)
         except BaseException as error:
-            failures.append(error)
+            if not (closing.is_set() and isinstance(error, HanseError) and error.code is ErrorCode.GONE):
+                failures.append(error)
 
+    closing = threading.Event()
     thread = threading.Thread(target=work, name=f"site {name}", daemon=True)
     thread.start()
     try:
         yield joined
     finally:
+        closing.set()
         joined.close()
         thread.join(60)
     assert not thread.is_alive(), f"{name} does not end"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,23 +54,32 @@ class Site:
         found: AsyncIterator[OpenTask] = self._worker.do(stack.enter_async_context(self._link.tasks()))
         try:
             while True:
-                try:
-                    open_task = self._worker.do(found.__anext__())
-                except StopAsyncIteration:
-                    return
-                except HanseError:
-                    if self._closing:
+                with self._until_closed():
+                    try:
+                        open_task = self._worker.do(found.__anext__())
+                    except StopAsyncIteration:
                         return
-                    raise
-                if open_task.seconds_left > 0 and self._still_open(open_task):
+                    if open_task.seconds_left <= 0 or not self._still_open(open_task):
+                        continue
                     refusal = not_agreed(self.identity.home, open_task.task) or cannot(open_task.task)
-                    if refusal is None:
-                        yield PlainTask(self, open_task)
-                    else:
+                    if refusal is not None:
                         self._worker.do(refuse(self._link, open_task.task, refusal))
+                        continue
+                if self._closing:
+                    return
+                yield PlainTask(self, open_task)
         finally:
             with suppress(HanseError):  # GONE: closing has ended it
                 self._worker.do(stack.aclose())
+
+    @contextmanager
+    def _until_closed(self) -> Iterator[None]:
+        """What another thread's `close` breaks off is no error."""
+        try:
+            yield
+        except HanseError:
+            if not self._closing:
+                raise
 
     def _still_open(self, found: OpenTask) -> bool:
         return found.fresh or self._worker.do(self._link.is_open(found.task))
