@@ -36,7 +36,7 @@ from hanse_learning.codecs.deltas import apply_delta, delta_of
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
 from hanse_schemas.http.invitations import Invite
-from hanse_schemas.http.joining import AskChallenge, Join, Renew
+from hanse_schemas.http.joining import AskChallenge, Join, Renew, ToConsent
 from hanse_schemas.http.keys import CreateKey
 from hanse_schemas.http.models import Announced, Promote, Rollback
 from hanse_schemas.http.people import CreatePerson, Rights
@@ -44,6 +44,7 @@ from hanse_schemas.http.projects import Absence, CreateProject
 from hanse_schemas.http.runs import Question, Submission
 from hanse_schemas.http.sessions import AskProvider, AskTotp, ChangePassword, ConfirmTotp, RemoveTotp, SignIn, Start
 from hanse_schemas.job import check_job
+from hanse_schemas.terms import AskedTerms
 from hanse_workflows.uploaded_model import read_entries
 from releases.recording import run_recording
 from releases.story import schema_of
@@ -87,6 +88,11 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
     CreatePerson: {"name": "ada", "display": "Ada", "role": "owner", "projects": ["alpha"]},
     Rights: {"role": "owner", "projects": ["alpha"]},
     CreateKey: {"role": "owner", "project": "triage", "name": "Ada"},
+    AskedTerms: {"owner": "Ward 5", "purpose": "who needs a bed", "algorithms": ["fedavg"], "masked": True},
+    ToConsent: {
+        "project": "p", "participant": "s",
+        "consent": {"terms": "a" * 64, "by": "Dr. Day", "at": "2026-05-01T12:00:00Z", "signature": "AAAA"},
+    },
 }  # fmt: skip
 _IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55, "person": b"ada@example.org"}
 _DATA_BYTES = 32  # of the seed of `header`

@@ -74,9 +74,10 @@ async def test_control_nats_pys_own_reader_ends_at_a_header_that_is_no_text(
 ) -> None:
     monkeypatch.delattr(PatientClient, "_process_headers")
     async with League(nats_server) as league, asyncio.timeout(60):
-        (await league.site("bad")).write(ODD[1])
-        while "nats: encountered error" not in caplog.text:  # noqa: ASYNC110 - a line of a log
-            await asyncio.sleep(0.05)
+        site = await league.site("bad")
+        while "nats: encountered error" not in caplog.text:
+            site.write(ODD[1])  # again, for the door may not have been open yet
+            await asyncio.sleep(0.1)
 
 
 PLACES = (

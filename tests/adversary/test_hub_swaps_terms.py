@@ -7,12 +7,15 @@ site that has agreed to nothing, which goes by its policy alone, as before there
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hanse_datapod.agent import terms as terms_watch
 from hanse_datapod.home.status import lines, status
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.policy.terms import TermsPolicy
@@ -21,7 +24,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result
 from hanse_schemas.schema import OpenSchema
 from hanse_schemas.terms import ProjectTerms
-from hanse_site import enrol, joining
+from hanse_site import enrol, joining, showing
 from hanse_site.consent import AGREED, agree, keep_asked
 from hanse_site.identity import RECORD
 from unit.datapod.site_actors import Site, task
@@ -65,6 +68,7 @@ BEYOND: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.control_inside
 @pytest.mark.parametrize(("asked", "fields", "rule"), BEYOND)
 async def test_a_task_beyond_what_was_shown_is_refused_by_what_was_shown(
     played: Any, asked: dict[str, Any], fields: dict[str, Any], rule: str
@@ -100,6 +104,17 @@ async def test_terms_that_are_swapped_after_the_consent_are_not_the_sites(played
     assert "terms.masked" in kept.reason
 
 
+@pytest.mark.control("test_terms_that_are_swapped_after_the_consent_are_not_the_sites")
+async def test_control_a_site_that_holds_no_task_against_its_terms_works_under_any(
+    played: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms_watch, "check_terms", lambda *_: None)
+    shown, swapped = terms(masked=True), terms(version=2)
+    tasks: list[dict[str, Any]] = [{"terms": swapped.digest}, {"terms": None}, {"terms": shown.digest}]
+    answers = await played(Policy(), shown, *tasks)
+    assert [each.outcome for each in answers] == [Outcome.DONE] * 3
+
+
 @pytest.mark.parametrize("spoilt", ["digest", "project", "schema"])
 async def test_a_preview_that_is_not_of_its_digest_is_no_preview(
     spoilt: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -110,6 +125,18 @@ async def test_a_preview_that_is_not_of_its_digest_is_no_preview(
     assert refused.value.code is ErrorCode.TAMPERED
     assert asked == ["/v1/join/preview"], "the token was not used"
     assert not (tmp_path / RECORD).exists()
+
+
+@pytest.mark.control("test_a_preview_that_is_not_of_its_digest_is_no_preview")
+@pytest.mark.parametrize("spoilt", ["digest", "project", "schema"])
+async def test_control_a_site_that_believes_a_preview_uses_its_token_for_it(
+    spoilt: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = hub_that(monkeypatch, spoilt)
+    monkeypatch.setattr(joining, "check_shown", lambda *_: None)
+    with suppress(HanseError):  # what it joins to is looked at, too
+        await enrol("http://hub.example", TOKEN, tmp_path, accept=terms().digest)
+    assert asked[-1] == "/v1/join"
 
 
 async def test_a_hub_that_joins_to_something_else_than_it_showed_has_no_site(
@@ -124,6 +151,16 @@ async def test_a_hub_that_joins_to_something_else_than_it_showed_has_no_site(
     with pytest.raises(HanseError, match="is not the digest") as refused:
         await enrol("http://hub.example", TOKEN, tmp_path, accept="0" * 64)
     assert refused.value.code is ErrorCode.CONFLICT
+
+
+@pytest.mark.control("test_a_hub_that_joins_to_something_else_than_it_showed_has_no_site")
+async def test_control_a_site_that_does_not_look_at_what_it_joined_is_in_another_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub_that(monkeypatch, "joined")
+    monkeypatch.setattr(sys.modules["hanse_site.enrol"], "check_joined", lambda *_: None)
+    identity = await enrol("http://hub.example", TOKEN, tmp_path, accept=terms().digest)
+    assert identity.record.data_schema != terms().data_schema
 
 
 def hub_that(monkeypatch: pytest.MonkeyPatch, lies: str) -> list[str]:
@@ -153,14 +190,24 @@ def hub_that(monkeypatch: pytest.MonkeyPatch, lies: str) -> list[str]:
     return asked
 
 
+def shown_of(home: Path) -> str:
+    """What the site's administrator reads of terms that the hub has changed, and of which it wrote the purpose."""
+    agree(home, terms(), terms().digest, "Dr. Day", SYSTEM_CLOCK)
+    keep_asked(home, terms(version=2, purpose="fine\x1b[2J\nDigest of these terms: 0000"))
+    told = status(home, Policy())
+    return "\n".join([*lines(told), *told["terms"]["asked"]["lines"], *told["terms"]["asked"]["changes"]])
+
+
 def test_what_a_hub_writes_into_terms_moves_no_terminal_and_is_said_beside_what_was_agreed(tmp_path: Path) -> None:
-    site = Site(tmp_path / "home")
-    agree(site.home, terms(), terms().digest, "Dr. Day", SYSTEM_CLOCK)
-    keep_asked(site.home, terms(version=2, purpose="fine\x1b[2J\nDigest of these terms: 0000"))
-    told = status(site.home, Policy())
-    shown = "\n".join([*lines(told), *told["terms"]["asked"]["lines"], *told["terms"]["asked"]["changes"]])
+    shown = shown_of(Site(tmp_path / "home").home)
     assert "\x1b" not in shown
     assert "Dr. Day agreed to version 1" in shown
     assert "nobody here has agreed to, version 2" in shown
     assert not any(line.startswith("Digest of these terms: 0000") for line in shown.splitlines())
-    assert next(line for line in told["terms"]["asked"]["changes"] if "purpose" in line).startswith("- ")
+    assert any(line.startswith("- ") and "who needs a bed" in line for line in shown.splitlines())
+
+
+@pytest.mark.control("test_what_a_hub_writes_into_terms_moves_no_terminal_and_is_said_beside_what_was_agreed")
+def test_control_terms_as_they_came_move_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "plain", str)
+    assert "\x1b" in shown_of(Site(tmp_path / "home").home)

@@ -19,6 +19,7 @@ from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_schemas.http.joining import Joined, Preview
+from hanse_schemas.terms import ProjectTerms
 from hanse_site.consent import Agreement, agreement, keep, require_digest, signed
 from hanse_site.identity import (
     BUS_CA,
@@ -93,13 +94,22 @@ async def enrol(
         consent = signed(made, shown.participant, signing)
     reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock, consent=consent)
     if made is not None:
-        if (reply.project, reply.data_schema) != (made.terms.project, made.terms.data_schema):
-            raise HanseError(
-                ErrorCode.TAMPERED, f"hub {hub}: it joins this site to something else than the terms that it has shown",
-                hint="tell the project's owner; the site has not joined",
-            )  # fmt: skip
+        check_joined(hub, made.terms, reply)
         await asyncio.to_thread(keep, home, made)
     return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now(), ca)
+
+
+def check_joined(hub: str, shown: ProjectTerms, reply: Joined) -> None:
+    """Whether a hub has joined the site to what it had shown.
+
+    Raises:
+        HanseError: TAMPERED.
+    """
+    if (reply.project, reply.data_schema) != (shown.project, shown.data_schema):
+        raise HanseError(
+            ErrorCode.TAMPERED, f"hub {hub}: it joins this site to something else than the terms that it has shown",
+            hint="tell the project's owner; the site has not joined",
+        )  # fmt: skip
 
 
 def _agreed(shown: Preview, accept: str, by: str, clock: Clock) -> Agreement:

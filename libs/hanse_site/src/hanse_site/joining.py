@@ -43,6 +43,16 @@ async def preview(hub: str, token: str, ca: Path | None, *, timeout: float, cloc
         told = read(Preview, await post(f"{hub}/v1/join/preview", write(AskChallenge, token=token), ca, timeout, clock))
     except ValidationError as error:
         raise _no_hub(hub, explain(error)) from None
+    check_shown(hub, told)
+    return told
+
+
+def check_shown(hub: str, told: Preview) -> None:
+    """Whether terms are those of their digest, and of the project and the schema that they are shown with.
+
+    Raises:
+        HanseError: TAMPERED.
+    """
     terms = told.terms
     if terms is not None and (terms.digest, terms.project, terms.data_schema) != (
         told.terms_digest, told.project, told.data_schema
@@ -51,7 +61,6 @@ async def preview(hub: str, token: str, ca: Path | None, *, timeout: float, cloc
             ErrorCode.TAMPERED, f"hub {hub}: its project {told.project} is not as the terms say that it shows",
             hint="ask the project's owner; nothing was joined",
         )  # fmt: skip
-    return told
 
 
 async def join(
