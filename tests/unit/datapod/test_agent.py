@@ -10,15 +10,19 @@ import pytest
 
 from directory_transfer import DirectoryTransfer
 from hanse_datapod.agent import watched_work
+from hanse_datapod.answers.plain import reference_to
 from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
+from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, TaskKind
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_site import SiteLink
 from links import serve_uploads
+from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import CountingWorker, Site, task
 
 
@@ -279,6 +283,53 @@ async def test_a_site_does_a_round_again_for_a_restored_hub_when_the_update_was_
     assert result.outcome is Outcome.DONE
     assert digest_bytes(store.get(result.update.key, limit=1 << 20))[0] == result.update.digest
     assert [request.round for request in site.worker.requests] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("taken", ["nothing", "its end", "a page of it", "all of it"])
+async def test_what_a_power_cut_took_of_a_large_update_is_made_again_and_a_whole_one_is_not(
+    site: Site, tmp_path: Path, taken: str
+) -> None:
+    """Nobody waits for the disk where the work may be done again."""
+    await with_links(site, tmp_path)
+    await site.start()
+    await site.give(task())
+    await site.results(1)
+    await site.stop()
+    [update] = (site.home / "work").glob("*.update")
+    whole = update.read_bytes()
+    match taken:
+        case "its end":
+            update.write_bytes(whole[:4096])
+        case "a page of it":
+            update.write_bytes(whole[:4096] + bytes(4096) + whole[8192:])
+        case "all of it":
+            update.unlink()
+    site.forget_hub()
+    store = await with_links(site, tmp_path / "again")
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.DONE
+    sent = store.get(result.update.key, limit=1 << 20)
+    assert digest_bytes(sent)[0] == result.update.digest
+    assert len(site.worker.requests) == (1 if taken == "nothing" else 2)
+    assert (sent == whole) is (taken == "nothing")
+
+
+def test_a_large_update_is_on_the_disk_before_it_leaves_where_a_second_one_would_tell_more(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        durable, "sync", lambda open_file: synced.append(str(Path(f"/proc/self/fd/{open_file}").readlink()))
+    )
+    link, update = SiteLink(site.hub, site.identity, site.transfer), tmp_path / "update"
+    update.write_bytes(bytes(1 << 20))
+    charged = task().model_copy(update={"privacy": object()})
+    for asked in (task(), masked_task(), charged):
+        synced.clear()
+        reference_to(link, asked, update)
+        assert synced == ([] if asked.masking is None and asked.privacy is None else [str(update), str(tmp_path)])
 
 
 async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:

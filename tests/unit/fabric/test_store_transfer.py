@@ -17,7 +17,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.links import LinkSigner
-from hanse_fabric.store.transfer import HttpTransfer
+from hanse_fabric.store.transfer import Came, HttpTransfer
+from hanse_fabric.tensors.digest import Digester, digest_bytes
 
 MINUTE = timedelta(minutes=1)
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
@@ -71,11 +72,23 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None
         shown = rest[: 1 << 20] if number == 0 else rest
         reply(handler, 206 if asked else 200, shown, Content_Length=str(len(rest)), ETag='"1"')
 
+    came = Came(digester=Digester())
     with serving(answer) as url:
-        HttpTransfer().fetch(url, tmp_path / "file", limit=len(data))
+        HttpTransfer().fetch(url, tmp_path / "file", limit=len(data), came=came)
     assert (tmp_path / "file").read_bytes() == data
     assert ranges[0] is None
     assert ranges[1:] == [f"bytes={1 << 20}-"]
+    assert (came.bytes, came.digested) == (len(data), digest_bytes(data))
+
+
+def test_bytes_that_came_before_are_in_no_digest_of_those_that_came_now(tmp_path: Path) -> None:
+    data = bytes(range(256))
+    (tmp_path / "file").write_bytes(data[:100])
+    came = Came(bytes=100, digester=Digester())
+    with serving(lambda handler, _: reply(handler, 206, data[100:])) as url:
+        HttpTransfer().fetch(url, tmp_path / "file", limit=len(data), came=came)
+    assert (tmp_path / "file").read_bytes() == data
+    assert came.digested is None
 
 
 def test_a_download_begins_anew_when_the_object_changed_meanwhile(tmp_path: Path) -> None:
@@ -90,9 +103,11 @@ def test_a_download_begins_anew_when_the_object_changed_meanwhile(tmp_path: Path
         else:
             reply(handler, 200, new, ETag='"new"')
 
+    came = Came(digester=Digester())
     with serving(answer) as url:
-        HttpTransfer().fetch(url, tmp_path / "file", limit=len(new))
+        HttpTransfer().fetch(url, tmp_path / "file", limit=len(new), came=came)
     assert (tmp_path / "file").read_bytes() == new
+    assert came.digested == digest_bytes(new)
 
 
 def test_more_than_announced_is_refused_while_it_comes(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from hanse_fabric.durable import space_errors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.transfer import Came
-from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes, digest_file, whole_leaves
+from hanse_fabric.tensors.digest import LEAF_BYTES, Digester, digest_bytes, digest_file, whole_leaves
+from hanse_fabric.tensors.refs import holds
 
 KEPT = 2
 """The model of a round, which is evaluated and then trained from, and the one before it."""
@@ -90,7 +91,7 @@ class ModelCache:
         elif ref.inline is not None:
             self._write(ref, ref.inline, path)  # what a message holds is written sooner than a thread is woken
         else:
-            held = await asyncio.to_thread(_holds, path, ref)
+            held = await asyncio.to_thread(holds, path, ref)
             if not held and not (rebuild is not None and await self._rebuilt(ref, path, rebuild)):
                 await self._download(ref, path, download)
             await asyncio.to_thread(self._admit, ref, path)
@@ -124,7 +125,7 @@ class ModelCache:
         partial = self._partial(path)
         try:
             await rebuild(partial)
-            if not await asyncio.to_thread(_holds, partial, ref):
+            if not await asyncio.to_thread(holds, partial, ref):
                 raise _tampered(ref)
             partial.replace(path)
         except HanseError as error:
@@ -137,7 +138,7 @@ class ModelCache:
         return True
 
     async def _download(self, ref: ObjectRef, path: Path, download: Download) -> None:
-        partial, came = path.with_name(f"{path.name}{_PARTIAL}"), Came()
+        partial, came = path.with_name(f"{path.name}{_PARTIAL}"), Came(digester=Digester())
         try:
             with space_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -148,12 +149,16 @@ class ModelCache:
                         (self._folder / _SPARE).replace(partial)  # written over: its pages are in memory already
                 resumed = came.bytes
                 await download(partial, came)
-            held = await asyncio.to_thread(_holds, partial, ref)
+            digested = came.digested
+            if digested is None:
+                held = await asyncio.to_thread(holds, partial, ref)
+            else:
+                held = (came.bytes, digested) == (ref.size, (ref.digest, ref.leaves))
             if resumed and not held:
                 # Behind its whole leaves there was no beginning of the next one, but what a file before has left.
                 came.bytes = LEAF_BYTES * await asyncio.to_thread(whole_leaves, partial, ref.leaves)
                 await download(partial, came)
-                held = await asyncio.to_thread(_holds, partial, ref)
+                held = await asyncio.to_thread(holds, partial, ref)
             if not held:
                 raise _tampered(ref)
             partial.replace(path)
@@ -182,13 +187,6 @@ def _came(partial: Path, ref: ObjectRef) -> int:
     file that is shorter than the model."""
     whole, size = LEAF_BYTES * whole_leaves(partial, ref.leaves), partial.stat().st_size
     return size if whole <= size < min(whole + LEAF_BYTES, ref.size) else min(whole, ref.size)
-
-
-def _holds(path: Path, ref: ObjectRef) -> bool:
-    try:
-        return path.stat().st_size == ref.size and digest_file(path) == (ref.digest, ref.leaves)
-    except FileNotFoundError:
-        return False
 
 
 def _tampered(ref: ObjectRef) -> HanseError:

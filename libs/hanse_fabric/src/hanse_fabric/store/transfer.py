@@ -16,24 +16,56 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body, HttpClient, Refused
+from hanse_fabric.tensors.digest import Digester
 
 _READ_BYTES = 1 << 20
 CHECKSUM = "x-amz-checksum-sha256"
 """The header that a store compares a part's content with: SHA-256 in base64."""
+Block = bytes
+"""What came at once."""
 
 
 @dataclass(slots=True)
 class Came:
-    """How many bytes of a file have come, from the first on; and whether more may be written to it."""
+    """How many bytes of a file have come, from the first on; and whether more may be written to it.
+
+    Attributes:
+        digester: takes the bytes while they come, so that nobody reads the file again to name it; None: not wanted.
+    """
 
     bytes: int = 0
     over: bool = False
+    digester: Digester | None = None
     turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _digested: int = 0
 
     def stop(self) -> None:
         """From now on nothing is written, though a thread that nobody waits for may still be fetching."""
         with self.turn:
             self.over = True
+
+    def write(self, file: BinaryIO, data: Block) -> None:
+        """Write what comes next.
+
+        Raises:
+            HanseError: CANCELLED when the file is not to be written to any more.
+        """
+        with self.writing():
+            at = file.tell()
+            file.write(data)
+            file.flush()
+            if self.digester is not None:
+                if at == 0:
+                    self.digester, self._digested = Digester(), 0
+                if at == self._digested:
+                    self.digester.update(data)
+                    self._digested += len(data)
+
+    @property
+    def digested(self) -> tuple[str, tuple[str, ...]] | None:
+        """(digest, leaves) of all bytes; None where some came before these."""
+        whole = self.digester is not None and self._digested == self.bytes
+        return self.digester.result() if self.digester is not None and whole else None
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -149,9 +181,7 @@ def download(
         while got := response.read1(_READ_BYTES, decode_content=False):  # as it comes: none is lost by a break
             if file.tell() + len(got) > limit:
                 raise _too_large(what, limit)
-            with came.writing():
-                file.write(got)
-                file.flush()
+            came.write(file, got)
         if end is not None and file.tell() != end:
             raise urllib3.exceptions.ProtocolError(f"ended after {file.tell()} of {end} bytes")
 

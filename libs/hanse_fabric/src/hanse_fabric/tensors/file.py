@@ -30,18 +30,19 @@ def encode_tensors(layout: Layout, arrays: Arrays) -> bytes:
 
 
 def write_tensors(
-    path: Path, layout: Layout, arrays: Arrays, *, over: Path | None = None, digester: Digester | None = None
-) -> None:
-    """Write a file, whole or not at all, and flush it to the disk.
+    path: Path, layout: Layout, arrays: Arrays, *, over: Path | None = None, digester: Digester | None = None,
+    sync: bool = True,
+) -> None:  # fmt: skip
+    """Write a file, whole or not at all.
 
     Args:
-        over: as `whole_file` has it.
+        over, sync: as `whole_file` has them.
         digester: takes the bytes while they are written.
 
     Raises:
         HanseError: as `encode_tensors`; NO_SPACE when the disk is full.
     """
-    with whole_file(path, over=over) as file:
+    with whole_file(path, over=over, sync=sync) as file:
         for chunk in _chunks(layout, arrays):
             file.write(chunk)
             if digester is not None:

@@ -57,6 +57,14 @@ def verify_file(ref: ObjectRef, path: Path) -> None:
     _verify(ref, digest, leaves)
 
 
+def holds(path: Path, ref: ObjectRef) -> bool:
+    """Whether a file is there and has the size and digest of a reference; reads it once."""
+    try:
+        return path.stat().st_size == ref.size and digest_file(path) == (ref.digest, ref.leaves)
+    except FileNotFoundError:
+        return False
+
+
 def verify_object(ref: ObjectRef, store: ObjectStore, key: str) -> None:
     """Check size and digest of a stored object, 256 KiB in memory at a time.
 

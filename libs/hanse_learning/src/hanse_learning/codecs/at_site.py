@@ -42,7 +42,7 @@ class SiteCodec:
     def write(
         self, path: Path, layout: Layout, update: Arrays, kept: Mapping[str, Arrays], *, seed: int
     ) -> dict[str, dict[str, Values]]:
-        """Write an update, encoded; as `encode`.
+        """Write an update, encoded; as `encode`. It is not flushed to the disk.
 
         Args:
             kept: by group, what the site has kept.
@@ -51,7 +51,7 @@ class SiteCodec:
         Returns:
             What is to be kept for the next round, by group.
         """
-        with whole_file(path) as file:
+        with whole_file(path, sync=False) as file:
             return self._encode(file, layout, update, kept, seed)
 
     def encoded(

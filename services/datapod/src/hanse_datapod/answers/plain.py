@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from hanse_datapod.answers.withheld import of_the_data, seconds_told
+from hanse_datapod.home.folders import repeatable
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -19,7 +20,8 @@ from hanse_site.link import result_for
 def plain_answer(
     link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome, *, counted: bool = False
 ) -> FinishedTask:
-    """The signed answer of a task without masking. A large update is on the disk when this returns.
+    """The signed answer of a task without masking. A large update of a task that is charged is on the disk when this
+    returns.
 
     Where the number of examples stays at the site, it says 1: an update weighs as every other.
 
@@ -90,7 +92,9 @@ def reference_to(
 ) -> tuple[ObjectRef, bytes | None]:
     """(reference by content, bytes) of a file that is about to leave; bytes are None where it does not fit on the bus.
 
-    A small file is removed, for its bytes go into the journal; a large one is on the disk when this returns.
+    A small file is removed, for its bytes go into the journal. A large one is on the disk when this returns, unless the
+    work may be done again: then nobody waits for the disk, and after a power cut the file is held against its digest
+    (`TaskFolders.has_all_of`).
 
     Args:
         digested: (digest, leaves) of a file that this process wrote and hashed meanwhile. What a worker wrote is read:
@@ -101,7 +105,8 @@ def reference_to(
         data = path.read_bytes()
         path.unlink()
         return ref, data
-    _sync_file(path)
+    if not repeatable(task):
+        _sync_file(path)
     return ref, None
 
 

@@ -20,6 +20,7 @@ from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.tensors.refs import holds
 from hanse_site.link import RECEIVED
 
 PAIRWISE = "pairwise"
@@ -158,11 +159,14 @@ class TaskFolders:
         return output.exists()
 
     def has_all_of(self, task: Task, finished: FinishedTask) -> bool:
-        """Whether all large parts of an answer are still there."""
-        output = self.output(task)
-        large = [output] if finished.large else []
-        large += [extra_output(output, name) for name in finished.result.extras or {} if name not in finished.extras]
-        return all(path.exists() for path in large)
+        """Whether all large parts of an answer are still there, and are what it says: a power cut may have taken what
+        nobody waited for (`repeatable`)."""
+        output, told = self.output(task), finished.result
+        large = {output: told.update} if finished.large else {}
+        for name, ref in (told.extras or {}).items():
+            if name not in finished.extras:
+                large[extra_output(output, name)] = ref
+        return all(ref is not None and holds(path, ref) for path, ref in large.items())
 
     def drop_plain(self, task: Task) -> None:
         """Remove the plain update of a masked answer, and its extras: the task is done."""
@@ -208,6 +212,12 @@ def file_time() -> float:
 def masked(task: Task) -> bool:
     """Whether the answer is to be masked. The first model, made from the run's seed, hides nothing."""
     return task.masking is not None and task.kind is not TaskKind.INITIALIZE
+
+
+def repeatable(task: Task) -> bool:
+    """Whether the work may be done again, should its answer be lost: of an answer that is masked, or charged to a
+    budget, a second one would tell more than the first."""
+    return not masked(task) and task.privacy is None
 
 
 def needed_for(task: Task) -> int:

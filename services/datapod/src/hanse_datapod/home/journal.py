@@ -1,8 +1,10 @@
 """The datapod's memory of its tasks: what it began, and what it finished, with the very bytes of the answer.
 
 A finished task is on the disk before anything of it leaves, so that a task which comes again is answered again with the
-same bytes and never done again. Notes of tasks that were only begun are not synced: people read them, and losing one is
-harmless. The file is compacted when it grows; answers are kept while their task can still be open.
+same bytes and never done again. (For the disk nobody waits with a large update that is neither masked nor charged to a
+budget: a power cut may take it, and then it is made again. A process that is killed loses nothing.) Notes of tasks that
+were only begun are not synced: people read them, and losing one is harmless. The file is compacted when it grows;
+answers are kept while their task can still be open.
 """
 
 from __future__ import annotations

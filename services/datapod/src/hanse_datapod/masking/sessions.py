@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hanse_datapod.home.folders import TaskFolders, masked
+from hanse_datapod.home.folders import TaskFolders, masked, repeatable
 from hanse_datapod.home.journal import FinishedTask, TaskJournal, work_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task
@@ -19,13 +19,13 @@ from hanse_site import SiteLink
 def known_answer(link: SiteLink, journal: TaskJournal, folders: TaskFolders, task: Task) -> FinishedTask | None:
     """The answer in the journal: to this task, or to an earlier task of its session that asked the same.
 
-    In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
-    cleared away, since its run had gone on, is none: a hub that was restored from a backup asks for it again. The work
-    may be done again, for it depends on nothing but the task, where it is neither masked nor charged to a budget.
+    In the second case it is written down as this task's, too, before this returns. Of work that may be done again, an
+    answer is none whose large parts are gone: they were cleared away, since its run had gone on (a hub that was
+    restored from a backup asks for it again), or a power cut took them.
     """
     finished = journal.find(task.id)
     if task.masking is None or not masked(task):
-        if finished is not None and task.privacy is None and not folders.has_all_of(task, finished):
+        if finished is not None and repeatable(task) and not folders.has_all_of(task, finished):
             journal.forget(task.id)
             return None
         return finished and _given_to(link, task, finished)

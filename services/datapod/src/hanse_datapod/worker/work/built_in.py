@@ -81,7 +81,7 @@ def train(work: WorkContext) -> WorkOutcome:
     lost = leave(work, entries.travelling, update, kept, received.state, over=work.output.with_name(SPARE))
     extras = {name: extra_output(work.output, name) for name in made.extras}
     for name, path in extras.items():
-        write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling))
+        write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling), sync=False)
     note = "; ".join(part for part in (received.note, made.note, lost) if part)
     return WorkOutcome(work.output, len(examples), metrics, extras=extras, info=info, note=note)
 

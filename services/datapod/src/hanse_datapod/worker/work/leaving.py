@@ -20,7 +20,8 @@ def leave(
     work: WorkContext, layout: Layout, update: Callable[[bool], Arrays], kept: Mapping[str, Arrays], begun: SiteState,
     *, over: Path | None = None,
 ) -> str:  # fmt: skip
-    """Write the update, and what the site keeps for its next round.
+    """Write the update, and what the site keeps for its next round. That is on the disk when this returns; the update
+    is not yet: the agent sees to it (`answers.plain`).
 
     Args:
         update: makes it; told whether over the memory of what was trained, which is then not used any more.
@@ -35,7 +36,7 @@ def leave(
     if codec is None:
         # Before the update is made over the memory of what may be kept.
         write_state(work.state, work.round, kept, begun)
-        write_tensors(work.output, layout, update(True), over=over)
+        write_tensors(work.output, layout, update(True), over=over, sync=False)
         return ""
     left = codec.write(work.output, layout, update(False), begun.groups, seed=work.seed)
     write_state(work.state, work.round, {**kept, **left}, begun)
