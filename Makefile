@@ -29,7 +29,7 @@ help:
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
-	@echo "make bench-codecs   what codecs of updates cost and save (ARGS='--link' as root: rounds of 100 MB over 10 Mbit/s, too)"
+	@echo "make bench-codecs   what codecs of updates cost and save; as root rounds of 100 MB over 10 Mbit/s, too (ARGS=--no-link: without)"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
 	@echo "make bench-console  what the console costs its reader, in a browser, of a run of 1,000 rounds and 100 sites (ARGS=--json)"

@@ -18,7 +18,7 @@ from hanse.embedded.deployment import Deployment
 
 
 async def rounds_behind_links(
-    codec: dict[str, Any] | None, *, megabytes: int, mbit: float, sites: int, rounds: int = 3
+    codec: dict[str, Any] | None, *, megabytes: int, mbit: float, sites: int, rounds: int = 2
 ) -> float:
     """Seconds of a round (median, without the first): a model of so many MB down and its update up, and one step.
 
