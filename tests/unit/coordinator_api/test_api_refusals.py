@@ -78,6 +78,65 @@ async def test_a_bad_field_is_named(api: Any, owner: str, path: str, body: Any, 
     assert told in message
 
 
+TURNS = {
+    "placement": "central", "mechanism": "dp_ftrl", "epsilon": 2.0, "min_separation": 2,
+    "matrix": {"name": "banded", "bands": 2},
+}  # fmt: skip
+NOISY = {"placement": "local", "mechanism": "gaussian", "epsilon": 2.0}
+SEVERAL = {"mode": "compensator", "compensators": ["one", "two", "three"], "needed": 4}
+HALF = {"minimum": 4, "fraction": 0.5}
+
+
+def turns(**changes: Any) -> dict[str, Any]:
+    return {"weighting": "uniform", "participants": HALF, "privacy": TURNS | changes}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"privacy": NOISY | {"epsilon": 0}}, "privacy.epsilon: Input should be greater than 0 (given 0)"),
+        ({"privacy": NOISY | {"delta": 1}}, "privacy.delta: Input should be less than 1 (given 1)"),
+        ({"privacy": NOISY | {"site_epsilon": {"a": 0}}}, "privacy.site_epsilon.a: 0: a number above 0"),
+        (
+            {"participants": {"minimum": 3}, "secure_aggregation": SEVERAL},
+            "needed: 4 of 3 compensators; at most all of them are needed",
+        ),
+        (turns(matrix={"name": "banded", "bands": 3}), "privacy.matrix.bands: 3 is not 1 to the number of rounds, 2"),
+        (turns(matrix={"name": "blt", "buffers": 3}), "privacy.matrix.buffers: 3 is not 1 to the number of rounds, 2"),
+        (turns(min_separation=3), "privacy.min_separation: 3 is not 1 to the number of rounds, 2"),
+        ({"model": {"name": "mlp", "dropout": 1}}, "mlp.dropout: Input should be less than 1 (given 1)"),
+        (
+            {"model": {"name": "mlp", "hidden": [6], "normalization": "kernel", "kernel": {"dropout": 1}}},
+            "mlp.kernel.dropout: Input should be less than or equal to 0.999 (given 1)",
+        ),
+        (
+            {"model": {"name": "mlp", "hidden": [6], "normalization": "group", "groups": 4}},
+            "groups: 4 does not divide 6, the common divisor of the normalized widths of mlp",
+        ),
+        (
+            {"train": {"schedule": {"name": "cosine", "length": 3}}},
+            "train.schedule.length: 3 is not at most 2, for the job has 2 rounds",
+        ),
+    ],
+)
+async def test_privacy_and_networks_that_cannot_be_are_refused_before_a_run_begins(
+    api: Any, owner: str, change: dict[str, Any], told: str
+) -> None:
+    status, code, message = await api.refused("POST", "/v1/projects/alpha/check", owner, {"job": JOB | change})
+    assert (status, code) == (400, "invalid-input")
+    assert told in message
+
+
+async def test_a_network_is_refused_where_its_kernels_are_larger_than_the_projects_images(api: Any, owner: str) -> None:
+    images = {"kind": "array", "shape": [3, 8, 8], "task": "classification", "classes": 4}
+    await api.ok("POST", "/v1/projects", owner, {"name": "scans", "schema": images})
+    job = JOB | {"model": {"name": "knresnet13", "stem": "large"}}
+    status, code, message = await api.refused("POST", "/v1/projects/scans/check", owner, {"job": job})
+    assert (status, code) == (400, "invalid-input")
+    assert "knresnet13" in message
+    assert "images as small as [8, 8]; it takes 31" in message
+
+
 @pytest.mark.parametrize(
     ("path", "told"),
     [

@@ -121,6 +121,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "unfit_matrix": {"privacy": {**FTRL, "matrix": {"name": "banded", "bands": 4}}, **TURNS},
     "too_many": {"privacy": FTRL, "weighting": "uniform"},
     "unknown_turns": {"privacy": FTRL, **TURNS, "workflow": "cyclic"},
+    "no_site_epsilon": {"privacy": {**LOCAL, "site_epsilon": {"a": 1.0, "b": 0.0}}},
     "per_site": {"privacy": {**CENTRAL, "site_epsilon": {"a": 1.0}}, "weighting": "uniform"},
 }  # fmt: skip
 """By the name of the rule's condition."""

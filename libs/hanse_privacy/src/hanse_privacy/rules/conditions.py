@@ -36,6 +36,8 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
 """Which mechanisms a placement has."""
 _NORMAL = GAUSSIAN | {"dp_ftrl"}
 """Mechanisms whose shares of noise are Gaussian."""
+LARGEST_EPSILON = 1e6
+"""As of `privacy.epsilon`."""
 MEANS = frozenset(name for name, metric in METRICS.items() if metric.mean)
 """Metrics that are means over examples."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
@@ -426,3 +428,9 @@ def per_site(_job: Job, privacy: Privacy) -> str | None:
     if not privacy.site_epsilon or privacy.placement == "local":
         return None
     return f"privacy.site_epsilon: {len(privacy.site_epsilon)} sites with placement {privacy.placement}"
+
+
+def no_site_epsilon(_job: Job, privacy: Privacy) -> str | None:
+    # Here and not in the section's own form, for jobs of release 0.1.0 that have it can be read.
+    none = [(name, value) for name, value in sorted(privacy.site_epsilon.items()) if not 0 < value <= LARGEST_EPSILON]
+    return f"privacy.site_epsilon.{none[0][0]}: {none[0][1]:g}" if none else None

@@ -421,6 +421,13 @@ RULES: tuple[Rule, ...] = (
         private(at.per_site),
     ),
     Rule(
+        "privacy.site_epsilon",
+        "values that are no epsilon",
+        "a number above 0 and at most 1e6 was expected: no noise keeps an epsilon of 0",
+        "raise it, or leave the site out of privacy.site_epsilon, whose epsilon is that of the job then",
+        private(at.no_site_epsilon),
+    ),
+    Rule(
         "privacy.matrix, min_separation",
         "rounds that they do not fit",
         "a matrix has at most as many bands as lie between two turns of a site, and these within the run",
