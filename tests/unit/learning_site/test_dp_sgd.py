@@ -16,6 +16,7 @@ from hanse_learning.site import dp_sgd
 from hanse_learning.site.clipping import clipped_sum
 from hanse_learning.site.dp_sgd import poisson_sample, train_privately
 from hanse_learning.site.entries import arrays_of
+from hanse_learning.site.example_gradients import numbers_of_example
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
 from hanse_learning.site.site_privacy import DpSgd
@@ -96,7 +97,8 @@ def test_layers_have_equal_shares_of_the_clip_and_automatic_clipping_scales_up_t
 def test_batches_beyond_the_memory_are_worked_on_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=3)
     whole = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
-    monkeypatch.setattr(dp_sgd, "memory_of", lambda _device: 4 * 16 * 5 * 520)
+    numbers = numbers_of_example(build(check_model({"name": "mlp"}), THREE), torch.zeros(1, 4))
+    monkeypatch.setattr(dp_sgd, "memory_of", lambda _device: 4 * 16 * 5 * numbers)  # for five at once
     parts = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
     np.testing.assert_allclose(whole, parts, atol=1e-5)
 

@@ -24,7 +24,7 @@ from hanse_learning.config import TrainConfig
 from hanse_learning.site.augmentation import copies_of
 from hanse_learning.site.clipping import clipped_sum
 from hanse_learning.site.devices import CPU, device_of, memory_of
-from hanse_learning.site.example_gradients import Parameters, example_gradients
+from hanse_learning.site.example_gradients import Parameters, example_gradients, numbers_of_example
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
 from hanse_learning.site.modes import BATCH_NORMS
@@ -41,8 +41,6 @@ LARGEST_PART = 512
 """Examples worked on at once."""
 _SHARE = 16
 """The gradients of single examples have this part of the memory: batches beyond it are worked on in parts."""
-_KEPT = 3
-"""Values that are kept for each value that a layer puts out: the output, its gradient, and what operations leave."""
 LARGEST_UNIT = 512
 """Examples of one unit that a step uses."""
 _REPORTS = 20
@@ -102,14 +100,14 @@ def train_privately(
         changes.manual_seed(int(source.words(1)[0]) >> 1)
     average = MovingAverage(named, config.weights_average) if config.weights_average is not None else None
     count = sum(parameter.numel() for parameter in named.values())
-    part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), count, memory)
+    part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), memory, alone=data.whose is None)
     if ranks is not None:  # they share the memory, and a batch
         part = max(1, part // ranks.count) * ranks.count
     mechanism = Gaussian(private.scale)
     clip = clip_left(private.clip, mechanism, count)
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
-        total = np.zeros(count)
+        total: np.ndarray | None = None
         for chosen, each in units.batches(poisson_sample(len(units), private.rate, source), part, source):
             given = x[chosen] if augmentation is None else copies_of(x[chosen], augmentation, changes)
             wanted, own = y[chosen].repeat_interleave(copies, dim=0), slice(None)
@@ -118,7 +116,9 @@ def train_privately(
                 own = slice(units_of.start * each * copies, units_of.stop * each * copies)
             if len(wanted[own]):
                 made = gradients_of(named, given[own], wanted[own], each * copies)
-                total += clipped_sum(made, clip, config.clipping)
+                total = clipped_sum(made, clip, config.clipping, total)
+        if total is None:
+            total = np.zeros(count)
         if ranks is not None:
             ranks.add(torch.from_numpy(total))
         noisy = add(total, mechanism, source)
@@ -137,27 +137,15 @@ def train_privately(
     return {"steps": float(private.steps)}
 
 
-def examples_at_once(module: nn.Module, x: Tensor, count: int, memory: int | None = None) -> int:
-    """How many examples' gradients of `count` parameters are made at once, by the memory of the device or container, or
-    by the task's.
+def examples_at_once(module: nn.Module, x: Tensor, memory: int | None = None, *, alone: bool = True) -> int:
+    """How many examples' gradients are made at once, by the memory of the device or container, or by the task's.
 
     Args:
         x: one example's copies, (copies, *shape).
         memory: bytes that the task may use beside a GPU; None: what there is.
+        alone: whether no unit has several examples.
     """
-    outputs = 0
-
-    def count_outputs(part: nn.Module, _given: object, out: object) -> None:
-        nonlocal outputs
-        if isinstance(out, Tensor) and next(part.children(), None) is None:
-            outputs += out.numel()
-
-    handles = [part.register_forward_hook(count_outputs) for part in module.modules()]
-    with torch.no_grad():
-        module(x)
-    for handle in handles:
-        handle.remove()
-    each = x.element_size() * (count + _KEPT * outputs)
+    each = x.element_size() * numbers_of_example(module, x, alone=alone)
     there = memory_of(x.device)
     if memory is not None and x.device.type == CPU:
         there = min(there, memory)

@@ -2,7 +2,8 @@
 
 What a convolution or a linear layer needs for its weights' gradient is its input and its output's gradient, which a
 batch keeps apart by example (Goodfellow, 2015). That costs what a batch's gradient costs. Layers of other kinds have
-theirs by `torch.func.vmap`, which runs every operation for each example.
+theirs by `torch.func.vmap`, which runs every operation for each example. Where a weight is large and its positions are
+few, the gradients are left as their factors (`hanse_learning.site.factors`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from hanse_learning.site.factors import Factors, factors_of, worth_factors
 from hanse_learning.site.layers import KNConv1d, KNConv2d, KNConv3d
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Parameters = Mapping[str, nn.Parameter]
 Gradients = dict[str, Tensor]
 """By parameter, (k, *shape): of k examples."""
+Mixed = dict[str, Tensor | Factors]
+"""The same, of which some are not multiplied out."""
 
+_KEPT = 3
+"""Values that are kept for each value that a layer puts out: the output, its gradient, and what operations leave."""
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _KN_CONVOLUTIONS = (KNConv1d, KNConv2d, KNConv3d)
 _KNOWN = (nn.Linear, nn.GroupNorm, *_CONVOLUTIONS, *_KN_CONVOLUTIONS)
@@ -46,20 +52,69 @@ class OfExamples(Protocol):
     def __call__(self, named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Gradients: ...
 
 
-def example_gradients(module: nn.Module, loss_of: Loss) -> OfExamples:
+class MixedOfExamples(Protocol):
+    """As `OfExamples`."""
+
+    def __call__(self, named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Mapping[str, Tensor | Factors]: ...
+
+
+def example_gradients(module: nn.Module, loss_of: Loss) -> MixedOfExamples:
     """The way that fits the module's layers.
 
     Args:
         loss_of: a mean over examples.
     """
-    for part in module.modules():
-        # A subclass may compute something else.
-        if next(part.parameters(recurse=False), None) is not None and type(part) not in _KNOWN:
-            return by_vmap(module, loss_of)
-    return by_layers(module, loss_of)
+    return mixed_by_layers(module, loss_of) if all_known(module) else by_vmap(module, loss_of)
+
+
+def all_known(module: nn.Module) -> bool:
+    """Whether all parameters are those of layers whose single examples' gradients are made layer by layer."""
+    # A subclass may compute something else.
+    return all(
+        type(part) in _KNOWN for part in module.modules() if next(part.parameters(recurse=False), None) is not None
+    )
+
+
+def numbers_of_example(module: nn.Module, x: Tensor, *, alone: bool = True) -> int:
+    """How many numbers are kept for one example while its gradient is made: that, and what layers put out for it.
+
+    Args:
+        x: the example's copies, (copies, *shape).
+        alone: whether its gradient is not summed with other examples' (`copies`): then factors may be kept for it.
+    """
+    outputs, spared = 0, dict[nn.Module, int]()
+    in_factors = alone and all_known(module)
+
+    def count(part: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
+        nonlocal outputs
+        inner = next(part.children(), None) is not None and not isinstance(part, _KNOWN)
+        if inner or not isinstance(out, Tensor):
+            return
+        outputs += out.numel()
+        numbers = worth_factors(part, given[0], out, len(x)) if in_factors and isinstance(part, _KNOWN) else 0
+        once = numbers and part not in spared  # gradients of several uses are added
+        spared[part] = part.weight.numel() - numbers if once else 0  # type: ignore[operator]
+
+    handles = [part.register_forward_hook(count) for part in module.modules()]
+    with torch.no_grad():
+        module(x)
+    for handle in handles:
+        handle.remove()
+    parameters = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    return parameters - sum(spared.values()) + _KEPT * outputs
 
 
 def by_layers(module: nn.Module, loss_of: Loss) -> OfExamples:
+    """As `mixed_by_layers`, and all are multiplied out."""
+    mixed = mixed_by_layers(module, loss_of)
+
+    def gradients(named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Gradients:
+        return {name: multiplied(made) for name, made in mixed(named, x, y, copies).items()}
+
+    return gradients
+
+
+def mixed_by_layers(module: nn.Module, loss_of: Loss) -> MixedOfExamples:
     """For modules whose parameters are those of convolutions (kernel-normalized ones, too), linear layers and group
     normalizations. What the function returns is written over by its next call."""
     layers = {name: part for name, part in module.named_modules() if type(part) in _KNOWN}
@@ -72,7 +127,17 @@ def by_layers(module: nn.Module, loss_of: Loss) -> OfExamples:
             rooms[use.name] = use.x.new_empty(examples, *use.layer.weight.shape)
         return rooms[use.name][:examples]
 
-    def gradients(named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Gradients:
+    def of_use(use: Seen, of_out: Tensor, copies: int, first: bool) -> Mixed:
+        layer: Any = use.layer
+        if not worth_factors(layer, use.x, of_out, copies):
+            free = room(use, len(of_out) // copies) if first else None
+            return dict(gradients_of_layer(layer, use.x, use.statistics, of_out, copies, room=free))
+        made: Mixed = {"weight": factors_of(layer, use.x, use.statistics, of_out, copies)}
+        if layer.bias is not None and layer.bias.requires_grad:
+            made["bias"] = _of_bias(layer, of_out, copies)
+        return made
+
+    def gradients(named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Mixed:
         seen: list[Seen] = []
         handles = [part.register_forward_hook(_recording(name, seen)) for name, part in layers.items()]
         moving = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -88,14 +153,12 @@ def by_layers(module: nn.Module, loss_of: Loss) -> OfExamples:
                 parameter.requires_grad_()
             for handle in handles:
                 handle.remove()
-        made: Gradients = {}
+        made: Mixed = {}
         with torch.no_grad():
             for use, of_out in zip(seen, back, strict=True):
-                free = room(use, len(x) // copies) if f"{use.name}.weight" not in made else None
-                own = gradients_of_layer(use.layer, use.x, use.statistics, of_out, copies, room=free)
-                for last, gradient in own.items():
+                for last, gradient in of_use(use, of_out, copies, f"{use.name}.weight" not in made).items():
                     name = f"{use.name}.{last}" if use.name else last
-                    made[name] = made[name].add_(gradient) if name in made else gradient
+                    made[name] = multiplied(made[name]) + multiplied(gradient) if name in made else gradient
         return {name: made[name] if name in made else _none(value, len(x) // copies) for name, value in named.items()}
 
     return gradients
@@ -150,21 +213,29 @@ def gradients_of_layer(
     """
     trained = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
     made: Gradients = {}
-    if isinstance(layer, nn.Linear):
-        x, of_out = (part.reshape(len(part) // copies, -1, part.shape[-1]) for part in (x, of_out))
-        if "weight" in trained:
-            made["weight"] = of_out.transpose(1, 2) @ x
-        if "bias" in trained:
-            made["bias"] = of_out.sum(1)
-        return made
     if "bias" in trained:
-        made["bias"] = _per_channel(of_out, copies)
-    if "weight" in trained and isinstance(layer, nn.GroupNorm):
+        made["bias"] = _of_bias(layer, of_out, copies)
+    if "weight" not in trained:
+        return made
+    if isinstance(layer, nn.Linear):
+        made["weight"] = factors_of(layer, x, (), of_out, copies).multiplied()
+    elif isinstance(layer, nn.GroupNorm):
         normalized = nn.functional.group_norm(x, layer.num_groups, eps=layer.eps)
         made["weight"] = _per_channel(normalized * of_out, copies)
-    elif "weight" in trained:
+    else:
         made["weight"] = _of_filters(layer, x, of_out, statistics, copies, room)
     return made
+
+
+def multiplied(gradient: Tensor | Factors) -> Tensor:
+    """(k, *shape)."""
+    return gradient.multiplied() if isinstance(gradient, Factors) else gradient
+
+
+def _of_bias(layer: nn.Module, of_out: Tensor, copies: int) -> Tensor:
+    if isinstance(layer, nn.Linear):  # its channels are the last axis
+        return of_out.reshape(len(of_out) // copies, -1, of_out.shape[-1]).sum(1)
+    return _per_channel(of_out, copies)
 
 
 def _of_filters(
