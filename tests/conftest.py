@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from hanse.embedded.hub import EmbeddedHub
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
 from servers import NatsServer
+from shared_nursery import shared_nursery
 from weed import Weed
 
 # Compiled code is kept, of tests and of the processes that they start, so that not each of hundreds compiles it anew.
@@ -119,3 +121,12 @@ def new_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 def weed(new_weed: Callable[..., Weed]) -> Weed:
     """The session's server; tests use keys of their own and leave it running."""
     return new_weed()
+
+
+@pytest.fixture(scope="session")
+def shared_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """From here on the session's hubs fork their services in one process, but where a module's fixture says
+    otherwise."""
+    with shared_nursery(tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedHub, "services_from", kind)
+        yield

@@ -10,6 +10,11 @@ from e2e.deployed import DeployedHub
 from hanse.hub import Hub, Project
 
 
+@pytest.fixture(scope="session", autouse=True)
+def services(shared_services: None) -> None:
+    """Hubs begin soon."""
+
+
 @pytest.fixture(scope="module")
 def new_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DeployedHub]]:
     """Starts hubs, and stops them after the module's tests."""
@@ -27,7 +32,7 @@ def new_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 
 
 @pytest.fixture(scope="session")
-def standing_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
+def standing_hub(services: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
     """The session's hub."""
     hub = DeployedHub(tmp_path_factory.mktemp("hub"))
     hub.start()

@@ -1,18 +1,22 @@
-"""Datapods that are forked from one process: each a process of its own, however one of them or that one ends."""
+"""Datapods and services forked from one process: each a process of its own, however one of them or that one ends."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
-from hanse.embedded.nursery import ForkedProcess, Nursery
+from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Nursery
 from hanse_fabric.identity.secrets import make_join_token
+from shared_nursery import shared_nursery
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
 NOBODY = "http://127.0.0.1:9"
@@ -57,7 +61,7 @@ async def gone(process: psutil.Process) -> None:
 
 
 async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(tmp_path: Path) -> None:
-    async with Nursery(tmp_path / "nursery.log") as nursery:
+    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
         argv = (sys.executable, "-m", "hanse_datapod", "verify-log", "--home", str(tmp_path / "none"))
         forked = await nursery.fork("once", argv, {}, tmp_path / "once.log")
         assert forked is not None
@@ -67,7 +71,7 @@ async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(tmp_p
 
 
 async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(tmp_path: Path) -> None:
-    async with Nursery(tmp_path / "nursery.log") as nursery:
+    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
         (north, worker), (south, other) = [await begun(nursery, tmp_path, name) for name in ("north", "south")]
         assert len({north.pid, south.pid, worker.pid, other.pid}) == 4
         assert os.getsid(north.pid) != os.getsid(south.pid)
@@ -85,7 +89,7 @@ async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobod
 
 
 async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_processes(tmp_path: Path) -> None:
-    async with Nursery(tmp_path / "nursery.log") as nursery:
+    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
         forked, worker = await begun(nursery, tmp_path, "north")
         parent = psutil.Process(forked.pid).parent()
         assert parent is not None
@@ -97,5 +101,50 @@ async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_proces
 
 
 async def test_the_nursery_forks_nothing_but_datapods(tmp_path: Path) -> None:
-    async with Nursery(tmp_path / "nursery.log") as nursery:
+    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
         assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None
+
+
+async def test_services_are_forked_with_their_own_environment_folder_and_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    with shared_nursery(tmp_path) as shared:
+        for place, kind in enumerate((SERVICES, shared)):
+            async with Nursery(kind, tmp_path / "nursery.log") as nursery:
+                key, log = Path(f"{place}.key"), tmp_path / f"{place}.log"
+                argv = (sys.executable, "-m", "hanse_compensator", "key")
+                monkeypatch.chdir(tmp_path / "here")
+                forked = await nursery.fork("key", argv, {"HANSE_COMPENSATOR_KEY": str(key)}, log)
+                nameless = await nursery.fork("none", argv, {}, tmp_path / f"{place}-none.log")
+                assert forked is not None
+                assert nameless is not None
+                async with asyncio.timeout(60):
+                    assert await forked.wait() == 0
+                    assert await nameless.wait() == 1
+                assert (tmp_path / "here" / key).exists()
+                assert len(log.read_text().strip()) == 44
+                assert "the path of the key file must be set" in (tmp_path / f"{place}-none.log").read_text()
+                # What an interpreter reads at its start alone cannot be given to a process that is forked.
+                assert await nursery.fork("other", argv, {"PYTHONPATH": "/x"}, log) is None
+
+
+async def test_services_whose_nursery_was_killed_come_back_as_programs(tmp_path: Path) -> None:
+    async with EmbeddedHub(tmp_path / "hub") as hub:
+        before = hub.supervisor.pids()
+        nursery = psutil.Process(before["coordinator"]).parent()
+        assert nursery is not None
+        assert nursery.pid == psutil.Process(before["aggregator"]).ppid() != os.getpid()
+        nursery.kill()
+        async with asyncio.timeout(120):
+            while True:
+                with contextlib.suppress(KeyError):
+                    if psutil.Process(hub.supervisor.pids()["coordinator"]).ppid() == os.getpid():
+                        break
+                await asyncio.sleep(0.05)
+            async with httpx.AsyncClient() as client:
+                while True:
+                    with contextlib.suppress(httpx.TransportError):
+                        if (await client.get(f"{hub.url}/v1/hub")).is_success:
+                            break
+                    await asyncio.sleep(0.05)

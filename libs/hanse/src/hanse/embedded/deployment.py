@@ -14,7 +14,7 @@ from typing import Any, Self
 import hanse
 from hanse.embedded.datapods import datapod, multiplexed
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import Nursery
+from hanse.embedded.nursery import DATAPODS, Nursery
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
 from hanse_fabric.durable import write_durably
@@ -72,7 +72,7 @@ class Deployment:
         self._project_name, self._sites, self._schema = project, dict(sites), schema
         self._policy_body = dict(policy or {})
         self._exit = AsyncExitStack()
-        self._nursery = Nursery(self.folder / "nursery.log") if nursery else None
+        self._nursery = Nursery(DATAPODS, self.folder / "nursery.log") if nursery else None
         self.client: Hub
         self.project: Project
 

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_urlsafe
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
+from hanse.embedded.nursery import SERVICES, Kind, Nursery
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.public import Public
 from hanse.embedded.state import StateFolder
@@ -71,6 +72,9 @@ class EmbeddedHub:
             folder is none that can be written to; UNAVAILABLE with the end of a log when a process does
             not become ready.
     """
+
+    services_from: ClassVar[Kind | None] = SERVICES
+    """Where services are forked, so that they share what they load; None: each is started as a program of its own."""
 
     def __init__(
         self,
@@ -132,6 +136,10 @@ class EmbeddedHub:
 
     async def _start(self) -> None:
         self._exit.enter_context(self.state.locked())
+        nursery = None
+        if self.services_from is not None:  # it loads while the servers start, and ends after its children
+            nursery = Nursery(self.services_from, self.state.root / "logs" / "nursery.log")
+            await self._exit.enter_async_context(nursery)
         self.supervisor = Supervisor(self.state.root)
         self._exit.push_async_callback(self.supervisor.stop)
         further = [f"bus{server}" for server in self._bus_servers[1:]]
@@ -189,8 +197,8 @@ class EmbeddedHub:
         await prepare(own, replicas=len(bus), patience=_READY_WITHIN)
         if since is not None:
             await authority.end_tokens_of_before(since, url=self.bus_url, timeout=_READY_WITHIN)
-        # The services' imports overlap with the object store's start; they wait for it themselves.
-        services = [self.supervisor.start(spec) for spec in self._services(ports, authority)]
+        # The services' start overlaps with the object store's; they wait for it themselves.
+        services = [self.supervisor.start(spec, nursery) for spec in self._services(ports, authority)]
         await store.wait_ready(_READY_WITHIN)
         await asyncio.to_thread(self._make_bucket, ports)
         await asyncio.gather(*(service.wait_ready(_READY_WITHIN) for service in services))

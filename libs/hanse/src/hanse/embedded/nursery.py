@@ -1,7 +1,7 @@
-"""Datapods forked from one process that has loaded torch once, as their supervisor sees it.
+"""Processes forked from one that has loaded their modules once, as their supervisor sees it.
 
-Loading torch takes most of a small demonstration's start. Each site is a process of its own all the same, with its own
-data, log and worker; where there is no nursery, or it has died, sites are started as everywhere else.
+Loading modules takes most of a small hub's start, and torch most of a site's. Each is a process of its own all the
+same; where there is no nursery, or it has died, they are started as everywhere else.
 """
 
 from __future__ import annotations
@@ -13,20 +13,55 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from hanse.embedded.dying import die_with_parent
 
-_PREFIX = (sys.executable, "-m", "hanse_datapod")
 _FORK_LIMIT = 60.0
 _STOP_LIMIT = 10.0
-# As datapods set them for their workers, which inherit this process's.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
-    "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a nursery forks.
+
+    Attributes:
+        program: arguments of `python -m` that start it.
+        modules: those whose `python -m` it can stand for.
+        environment: of the nursery; what libraries read of it while they are loaded holds for all that it forks.
+        shared: the socket of one that runs already, for hubs that come and go (`forking.serve_at`).
+    """
+
+    program: Sequence[str]
+    modules: frozenset[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    shared: Path | None = None
+
+
+DATAPODS = Kind(
+    ("hanse_datapod.process.nursery",),
+    frozenset({"hanse_datapod"}),
+    # As datapods set them for their workers, which inherit this process's.
+    {
+        "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+        "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    },
+)  # fmt: skip
+
+_OF_SERVICES = {
+    "hanse_coordinator": "hanse_coordinator.app",
+    "hanse_aggregator": "hanse_aggregator.service",
+    "hanse_compensator": "hanse_compensator.service",
+    "hanse_model_registry": "hanse_model_registry.service",
+    "hanse_console": "hanse_console.app",
+}
+SERVICES = Kind(
+    ("hanse.embedded.service_nursery", *_OF_SERVICES.values(), "hanse_fabric.bus.nats", "hanse_fabric.store.s3"),
+    frozenset(_OF_SERVICES), {"OPENBLAS_NUM_THREADS": "1"},
+)  # fmt: skip
 
 
 class ForkedProcess:
@@ -68,41 +103,56 @@ class ForkedProcess:
 
 
 class Nursery:
-    """Forks datapods while the context lasts; leaving it ends those that still run. Does nothing where not on Linux."""
+    """Forks processes while the context lasts; leaving it ends those that still run. Does nothing where not on
+    Linux."""
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, kind: Kind, log: Path) -> None:
+        self._kind, self._log = kind, log
         self._process: asyncio.subprocess.Process | None = None
+        self._asking: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._asked: dict[str, asyncio.Future[ForkedProcess | None]] = {}
         self._running: dict[int, ForkedProcess] = {}
 
     async def __aenter__(self) -> Self:
         if sys.platform == "linux":
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("ab") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "hanse_datapod.process.nursery",
-                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
-                    env={**os.environ, **_ENVIRONMENT}, preexec_fn=die_with_parent, start_new_session=True,
-                )  # fmt: skip
-            self._reading = asyncio.create_task(self._read(self._process), name="nursery")
+            answers = await (self._start() if self._kind.shared is None else self._connect(self._kind.shared))
+            self._reading = asyncio.create_task(self._read(answers), name="nursery")
         return self
+
+    async def _start(self) -> asyncio.StreamReader:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", *self._kind.program,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                env={**os.environ, **self._kind.environment}, preexec_fn=die_with_parent, start_new_session=True,
+            )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - they are pipes
+        self._asking = process.stdin
+        return process.stdout
+
+    async def _connect(self, shared: Path) -> asyncio.StreamReader:
+        answers, self._asking = await asyncio.open_unix_connection(shared)
+        return answers
 
     async def fork(
         self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> ForkedProcess | None:
-        """A datapod of these arguments; None where this cannot give one, and it is to be started otherwise."""
-        process = self._process
-        if process is None or process.stdin is None or process.returncode is not None:
+        """A process of these arguments; None where this cannot give one, and it is to be started otherwise."""
+        asking, reading = self._asking, self._reading
+        if asking is None or reading is None or reading.done() or name in self._asked:
             return None
-        if tuple(argv[:3]) != _PREFIX or name in self._asked:
+        if tuple(argv[:2]) != (sys.executable, "-m") or argv[2] not in self._kind.modules:
             return None
         answer: asyncio.Future[ForkedProcess | None] = asyncio.get_running_loop().create_future()
         self._asked[name] = answer
-        asked = {"name": name, "argv": list(argv[3:]), "environment": dict(environment), "log": str(log)}
+        asked = {
+            "name": name, "argv": list(argv[2:]), "folder": str(Path.cwd()), "log": str(Path.cwd() / log),
+            "environment": {**os.environ, **self._kind.environment, **environment},
+        }  # fmt: skip
         try:
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            asking.write(json.dumps(asked).encode() + b"\n")
             async with asyncio.timeout(_FORK_LIMIT):
                 return await asyncio.shield(answer)
         except (OSError, TimeoutError):
@@ -110,20 +160,12 @@ class Nursery:
         finally:
             self._asked.pop(name, None)
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        stream = process.stdout
-        while stream is not None and (line := await stream.readline()):
-            told = json.loads(line)
-            if "name" in told:
-                self._running[told["pid"]] = forked = ForkedProcess(told["pid"])
-                answer = self._asked.get(told["name"])
-                if answer is not None and not answer.done():
-                    answer.set_result(forked)
-                else:
-                    forked.kill()  # nobody waits for it any more
-            elif told["pid"] in self._running:
-                self._running.pop(told["pid"]).end(told["status"])
-        await process.wait()
+    async def _read(self, answers: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            while line := await answers.readline():
+                self._note(json.loads(line))
+        if self._process is not None:
+            await self._process.wait()
         # The kernel ends all that a process has forked with it.
         for forked in self._running.values():
             forked.end(-signal.SIGKILL)
@@ -132,17 +174,32 @@ class Nursery:
             if not answer.done():
                 answer.set_result(None)
 
+    def _note(self, told: dict[str, Any]) -> None:
+        if "name" in told:
+            forked = ForkedProcess(told["pid"]) if told["pid"] else None
+            if forked is not None:
+                self._running[forked.pid] = forked
+            answer = self._asked.get(told["name"])
+            if answer is not None and not answer.done():
+                answer.set_result(forked)
+            elif forked is not None:
+                forked.kill()  # nobody waits for it any more
+        elif told["pid"] in self._running:
+            self._running.pop(told["pid"]).end(told["status"])
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        process, reading = self._process, self._reading
-        if process is None or reading is None:
+        asking, reading = self._asking, self._reading
+        if asking is None or reading is None:
             return
-        if process.stdin is not None:
-            process.stdin.close()
+        asking.close()
         try:
             await asyncio.wait_for(asyncio.shield(reading), _STOP_LIMIT)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await reading
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+                await reading
+            else:
+                reading.cancel()
