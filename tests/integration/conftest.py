@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import SERVICES
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.subjects import Role
@@ -39,3 +41,11 @@ async def bus(connect: Connect) -> Bus:
 def project() -> str:
     """A name that no other test uses: the server is shared."""
     return f"p{secrets.token_hex(6)}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def services_of_each_hub() -> Iterator[None]:
+    """Hubs have a nursery of their own here, as users' have, whichever tests ran before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedHub, "services_from", SERVICES)
+        yield

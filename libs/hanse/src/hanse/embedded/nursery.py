@@ -194,6 +194,9 @@ class Nursery:
         if asking is None or reading is None:
             return
         asking.close()
+        if self._process is not None and not self._running:  # it may still be loading
+            with suppress(ProcessLookupError):
+                self._process.kill()
         try:
             await asyncio.wait_for(asyncio.shield(reading), _STOP_LIMIT)
         except TimeoutError:
