@@ -18,7 +18,7 @@ from hanse_datapod.process.participant import read_policy
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.foreign import BEGIN
-from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings
+from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.foreign.source import source_at
 from hanse_datapod.worker.port import WorkRequest
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
@@ -62,18 +62,21 @@ class Site:
         np.savez(folder / "ward.npz", x=np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32), y=y)
         self.number = 0
 
-    def worker(self, code, *, read=(), **node_config):
+    def worker(self, code, *, read=(), nvflare=None, **node_config):
         settings = FlowerSettings(interpreter=self.python, node_config=node_config)
+        other = None if nvflare is None else NVFlareSettings(interpreter=nvflare)
         made = ProcessWorker(
             DataSettings(train=self.folder / "ward.npz"), self.process, code,
-            foreign=ForeignSettings(flower=settings), sandbox=SandboxPolicy(read=read),
+            foreign=ForeignSettings(flower=settings, nvflare=other), sandbox=SandboxPolicy(read=read),
         )  # fmt: skip
         made.use(SCHEMA)
         return made
 
-    async def ask(self, worker, code, kind, model=None, *, number=1, train=None, state="state", **limits):
+    async def ask(
+        self, worker, code, kind, model=None, *, number=1, train=None, state="state", code_kind="flower", **limits
+    ):
         self.number += 1
-        named = {"name": code.stem, "digest": source_at(code).digest, "kind": "flower"}
+        named = {"name": code.stem, "digest": source_at(code).digest, "kind": code_kind}
         config = {"model": {}, "train": train or {}, "code": named}
         out = self.folder / f"{self.number}.safetensors"
         limits = {"time_limit": 120.0, **limits}
@@ -130,6 +133,100 @@ async def test_a_numpy_client_of_flowers_gives_in_a_datapod_what_it_gives_in_its
     assert (trained.examples, trained.metrics) == (examples, metrics)
     assert (tested.examples, tested.metrics) == (tests, {"loss": loss, **test_metrics})
     assert trained.code_digest == hashlib.sha256(code.read_bytes()).hexdigest()
+
+
+LOADED = """
+SEEN = []
+SPLIT = float(np.random.normal())
+@app.train()
+def train(msg, context):
+    SEEN.append(1)
+    return reply(msg, arrays_of(msg), seen=len(SEEN), split=SPLIT, noise=float(np.random.normal()))
+"""
+
+
+async def test_a_runs_code_stays_loaded_and_still_and_no_other_run_finds_it(site):
+    def waiting():
+        below = psutil.Process(site.process.pid).children(recursive=True)
+        return [each for each in below if each.status() == psutil.STATUS_STOPPED]
+
+    code = site.folder / "loaded.py"
+    code.write_text(HEAD + LOADED)
+    worker = site.worker(code)
+
+    async def trained(run, number=1):
+        outcome = await site.ask(worker, code, TaskKind.TRAIN, site.model(), number=number, state=run)
+        return outcome.metrics
+
+    first, second = await trained("a"), await trained("a", 2)
+    assert [each["seen"] for each in (first, second)] == [1, 2]
+    (held,) = waiting()
+    other = await trained("b")
+    assert other["seen"] == 1, "another run"
+    assert not psutil.pid_exists(held.pid)
+    (held,) = waiting()
+    held.kill()
+    assert (await trained("b", 2))["seen"] == 1, "it was killed while it waited: the next task begins anew"
+    everything = [first, second, other, await trained("b", 3)]
+    for name in ("split", "noise"):
+        assert len({each[name] for each in everything}) == 1, "the same bits, in a loaded process and in a new one"
+
+    # Work of Hanse's own finds the memory free.
+    data = ProcessWorker(DataSettings(train=site.folder / "ward.npz"), site.process, None)
+    data.use(SCHEMA)
+    config = {"model": {"name": "logistic"}}
+    out = site.folder / "first.safetensors"
+    await data.work(WorkRequest(TaskKind.INITIALIZE, config, 7, 0, None, out, site.folder / "c", time_limit=60), silent)
+    assert waiting() == []
+
+
+async def test_a_task_that_fails_or_is_cancelled_leaves_no_loaded_code(site):
+    code = site.folder / "failing.py"
+    code.write_text(HEAD + LOADED.replace("    SEEN.append(1)", "    SEEN.append(1)\n    1 / (len(SEEN) - 2)"))
+    worker = site.worker(code)
+    seen = []
+    for number in (1, 2, 3):
+        try:
+            outcome = await site.ask(worker, code, TaskKind.TRAIN, site.model(), number=number, state="failing")
+            seen.append(outcome.metrics["seen"])
+        except HanseError as error:
+            seen.append(error.code)
+    assert seen == [1, ErrorCode.TRAINING_FAILED, 1]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await site.run(TRAIN + "while True: pass\n")
+    assert (await site.run(TRAIN + "return reply(msg, arrays_of(msg))\n")).examples == 5
+
+
+SCRIPT = """
+import numpy as np
+import nvflare.client as flare
+flare.init()
+seen, split = 0, float(np.random.normal())
+while {asks}:
+    model = flare.receive()
+    seen += 1
+    told = {{"seen": seen, "round": model.current_round, "evaluated": float(flare.is_evaluate()), "split": split}}
+    flare.send(flare.FLModel(params=model.params, metrics=told, meta={{"NUM_STEPS_CURRENT_ROUND": 5}}))
+"""
+
+
+async def test_a_script_of_nvflares_goes_on_in_its_loop_where_it_asks_whether_there_is_more(site):
+    python = interpreter_or_skip("nvflare")
+    told = {}
+    for name, asks in (("asking", "flare.is_running()"), ("endless", "True"), ("single", "not seen")):
+        code = site.folder / f"{name}.py"
+        code.write_text(SCRIPT.format(asks=asks))
+        worker = site.worker(code, nvflare=python)
+        told[name] = []
+        for number, kind in ((1, TaskKind.TRAIN), (1, TaskKind.EVALUATE), (2, TaskKind.TRAIN)):
+            outcome = await site.ask(worker, code, kind, site.model(), number=number, state=name, code_kind="nvflare")
+            told[name].append(outcome.metrics)
+    for name, seen in (("asking", [1, 2, 3]), ("endless", [1, 1, 1]), ("single", [1, 1, 1])):
+        assert [each["seen"] for each in told[name]] == seen, name
+        assert [each["round"] for each in told[name]] == [0, 0, 1]
+        assert [each["evaluated"] for each in told[name]] == [0, 1, 0]
+        assert len({each["split"] for each in told[name]}) == 1, "what is drawn at the start is the same each time"
 
 
 STATEFUL = """

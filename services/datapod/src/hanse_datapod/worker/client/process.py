@@ -259,7 +259,8 @@ class WorkerProcess:
 
     async def _end_what_is_left(self, child: _Child, interpreter: str | None) -> None:
         """End processes that the work has started and left, with the one that it was done in. The first that runs
-        a foreign interpreter's own file stays: it has its libraries loaded."""
+        a foreign interpreter's own file stays: it has its libraries loaded. So does one that it has stopped, in which
+        the run's code waits for its next task."""
         left = child.tree.members(fresh=True) - child.own
         if interpreter is not None and interpreter not in child.interpreters:
             carriers = [each for each in left if _carries(each, interpreter)]
@@ -268,6 +269,9 @@ class WorkerProcess:
                 child.own |= {first}
                 child.interpreters.add(interpreter)
                 left -= {first}
+        waiting = {each for each in left if _waits(each, child.own)}
+        if len(waiting) == 1:
+            left -= waiting
         if left:
             _log.info("the work has left processes, which were ended", extra={"processes": len(left)})
             await self._kill()
@@ -309,11 +313,23 @@ def _interpreter_of(body: dict[str, Any]) -> str | None:
 
 
 def _carries(process: psutil.Process, interpreter: str) -> bool:
+    return _is_carrier(process) and process.cmdline()[:1] == [interpreter]
+
+
+def _waits(process: psutil.Process, own: frozenset[psutil.Process]) -> bool:
+    """Whether a foreign interpreter has stopped it: it does nothing until that one's next task."""
     try:
-        line = process.cmdline()
+        above = process.parent()
+        return process.status() == psutil.STATUS_STOPPED and above in own and above is not None and _is_carrier(above)
     except psutil.Error:
         return False
-    return line[:1] == [interpreter] and str(BEGIN) in line
+
+
+def _is_carrier(process: psutil.Process) -> bool:
+    try:
+        return str(BEGIN) in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def _environment(allocator: dict[str, str], threads: int) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ class ForeignCode:
         kind: `flower` or `nvflare`.
         settings: the site's, for code of its kind.
         data: where the site's data lie.
+        run: what tells the run at this site from others: what is loaded for it stays until its next task.
         kept: what it keeps at the site from round to round; training replaces it.
     """
 
@@ -41,6 +44,7 @@ class ForeignCode:
     source: Source
     settings: FlowerSettings | NVFlareSettings
     data: DataSettings | None = None
+    run: str = ""
     kept: Arrays = field(default_factory=dict)
 
     @property
@@ -99,12 +103,20 @@ class ForeignCode:
             "records": self.source.keywords("arrayrecord_key", "configrecord_key"),
             "framework": (config.get("model") or {}).get("framework", "numpy"),
         }  # fmt: skip
+        said["of"] = self._of(said)
         arrays = {f"{_MODEL}{name}": array for name, array in model.items()}
         arrays |= {f"{_KEPT}{name}": array for name, array in self.kept.items()}
         answer, made = running(self.kind, self.settings.interpreter).ask(said, arrays)
         if answer.get("kind") == "done":
             return answer, made
         raise self._failed(operation, answer)
+
+    def _of(self, said: Mapping[str, Any]) -> str:
+        """What the loaded code is of: another run, site, file or setting finds it loaded anew."""
+        varying = {"operation", "round", "seed", "files", "imports"}
+        fixed = {name: value for name, value in said.items() if name not in varying}
+        text = json.dumps([self.run, self.source.digest, str(self.settings.interpreter), fixed], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _of_site(self) -> dict[str, Any]:
         named = {DATA: self.data.train if self.data else None, TEST: self.data.test if self.data else None}
@@ -182,9 +194,9 @@ class ForeignCode:
 
 
 def load_foreign(
-    location: Path | None, wanted: Mapping[str, Any], settings: ForeignSettings, data: DataSettings | None
+    location: Path | None, wanted: Mapping[str, Any], settings: ForeignSettings, data: DataSettings | None, run: str
 ) -> ForeignCode:
-    """The code that a task names, of another framework.
+    """The code that a task names, of another framework; `run` as in `ForeignCode`.
 
     Raises:
         HanseError: NOT_FOUND without such a file or folder; TAMPERED where its digest is another; POLICY where the site
@@ -205,7 +217,7 @@ def load_foreign(
     source = read_source(location, wanted)
     if kind == "nvflare" and source.entry is None:
         raise HanseError(ErrorCode.INVALID_INPUT, f"site code {source.path}: a script is expected, a folder was found")
-    return ForeignCode(kind, source, of_kind, data)
+    return ForeignCode(kind, source, of_kind, data, run)
 
 
 def _arrays(model: nn.Module | Arrays) -> Arrays:

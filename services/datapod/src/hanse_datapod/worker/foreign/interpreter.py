@@ -27,10 +27,13 @@ class Interpreter:
     Args:
         kind: `flower` or `nvflare`.
         python: the interpreter that the site names.
+
+    Attributes:
+        loaded: what run its loaded code is of; empty: of none.
     """
 
     def __init__(self, kind: str, python: Path) -> None:
-        self.kind, self._asked = kind, 0
+        self.kind, self._asked, self.loaded = kind, 0, ""
         try:
             self._process = subprocess.Popen(
                 [str(python), "-s", "-B", str(BEGIN), kind],
@@ -50,12 +53,22 @@ class Interpreter:
         """Whether it can be asked."""
         return self._process.poll() is None
 
+    def end_run(self) -> None:
+        """End the process in which a run's code is loaded, where one waits: other work comes."""
+        if self.loaded and self.runs:
+            self.loaded = ""
+            self._exchange({"operation": "end", "of": ""}, {})
+
     def ask(self, said: dict[str, Any], arrays: frames.Arrays) -> frames.Frame:
         """Have a task done: the answer and its arrays.
 
         Raises:
             HanseError: TRAINING_FAILED where the process of the task ended, or wrote what is no answer.
         """
+        self.loaded = str(said["of"])
+        return self._exchange(said, arrays)
+
+    def _exchange(self, said: dict[str, Any], arrays: frames.Arrays) -> frames.Frame:
         if self._process.stdin is None:
             raise HanseError(ErrorCode.INTERNAL, f"the interpreter of {self.kind}: no pipe to its stdin")
         self._asked += 1
@@ -104,15 +117,24 @@ _running: dict[tuple[str, Path], Interpreter] = {}
 
 
 def running(kind: str, python: Path) -> Interpreter:
-    """The interpreter of a kind, which is started where none runs.
+    """The interpreter of a kind, which is started where none runs. Others keep no run's code beside it.
 
     Raises:
         HanseError: POLICY where the site's configuration names no interpreter that has the framework.
     """
+    end_runs(but=(kind, python))
     found = _running.get((kind, python))
     if found is None or not found.runs:
         found = _running[kind, python] = Interpreter(kind, python)
     return found
+
+
+def end_runs(*, but: tuple[str, Path] | None = None) -> None:
+    """End what interpreters keep of a run between its tasks: their memory, and what the code has made there."""
+    for key, interpreter in _running.items():
+        if key != but:
+            with suppress(HanseError):  # then it has ended altogether
+                interpreter.end_run()
 
 
 def stop_all() -> None:

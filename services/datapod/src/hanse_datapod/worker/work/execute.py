@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from hanse_datapod.worker.foreign.code import ForeignCode, load_foreign
+from hanse_datapod.worker.foreign.interpreter import end_runs
 from hanse_datapod.worker.foreign.rows import rows_alone
 from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
@@ -77,11 +78,10 @@ def _done(work: WorkContext) -> WorkOutcome:
 
 def _code_of(work: WorkContext) -> Code | None:
     named = work.config.get("code")
-    if not named:
-        return None
-    if named.get("kind", "hanse") == "hanse":
-        return load_code(work.code, named)
-    return load_foreign(work.code, named, work.foreign, work.settings)
+    if named and named.get("kind", "hanse") != "hanse":
+        return load_foreign(work.code, named, work.foreign, work.settings, str(work.state))
+    end_runs()
+    return load_code(work.code, named) if named else None
 
 
 def undivided(config: Mapping[str, Any]) -> str:

@@ -1,36 +1,31 @@
-"""Serves tasks in the foreign interpreter: each in a process of its own, forked from one that has its libraries loaded.
+"""Serves tasks in the foreign interpreter. What does them is forked from a process that has its libraries loaded, one
+process for each run, so nobody waits for imports, and what a run's code has read and made stays until its next task.
 
-So every task finds the code as it is at its start, a repeated one gives the same bits, and nobody waits for imports.
+A run's process finds the code as it is at its first task. It ends with the run's work: when the next task is of another
+run, when it has waited for IDLE_S, and with this process. Whatever it keeps, a task of another run never meets.
 """
 
 from __future__ import annotations
 
-import base64
-import ctypes
+import gc
+import hashlib
 import os
-import random
-import signal
+import select
 import sys
 import tempfile
 import traceback
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from . import frames
+from .tasks import MOST_BYTES, LoadedRun, Tasks, UnfitError, lay_out, seed_all
 
-_ANSWERED = 17
+IDLE_S = 600.0
 _LATE = {"torch": "torch._dynamo"}
-"""What libraries import when they are first used: a second of every task's otherwise."""
-_MOST_BYTES = 1 << 40
-_PR_SET_PDEATHSIG = 1
-
-
-class UnfitError(Exception):
-    """What is wrong with the code or its answer, in words that hold no data."""
+"""What libraries import when they are first used: a second of every run's first task otherwise."""
 
 
 def loaded(kind: str) -> Any:
@@ -47,60 +42,76 @@ def serve(kind: str) -> None:
     side = loaded(kind)
     requests, answers = _own_pipes()
     frames.write(answers, {"kind": "ready", "version": side.version(), "python": sys.version.split()[0]})
-    while (frame := frames.read(requests, _MOST_BYTES)) is not None:
+    kept: LoadedRun | None = None
+    imported: set[str] = set()
+    while True:
+        if kept is not None and not select.select([requests], [], [], IDLE_S)[0]:
+            kept.end()
+            kept = None
+        if (frame := frames.read(requests, MOST_BYTES)) is None:
+            break
         said, arrays = frame
-        for name in (*said["imports"], *(late for early, late in _LATE.items() if early in said["imports"])):
-            # An import may raise anything; where the code does it itself, it says what.
-            with suppress(BaseException):
-                import_module(name)
-        with tempfile.TemporaryDirectory(prefix="hanse-code-", ignore_cleanup_errors=True) as folder:
-            place = Path(folder).resolve()
-            _lay_out(said["files"], place)
+        if kept is not None and (said["of"] != kept.of or not kept.runs()):
+            kept.end()
+            kept = None
+        if said["operation"] == "end":
+            frames.write(answers, {"kind": "over", "number": said["number"], "status": 0})
+            continue
+        if kept is None:
+            _import(said["imports"], imported)
             if len(list(Path("/proc/self/task").iterdir())) > 1:
                 # A process with threads is not forked. This one does the task, and another takes its place.
-                _answer(side, said, arrays, place, answers)
+                with tempfile.TemporaryDirectory(prefix="hanse-code-", ignore_cleanup_errors=True) as folder:
+                    place = Path(folder).resolve()
+                    lay_out(said["files"], place)
+                    _do(side, said["job"], Tasks(place, answers, first=frame))
                 return
-            status = _in_a_process_of_its_own(side, said, arrays, place, requests, answers)
-        # Last, when nothing of the task is left: its process, and its files.
+            work = partial(_do, side, said["job"])
+            kept = LoadedRun(said["of"], said["files"], work, answers, requests)
+        status = kept.do(said, arrays)
+        if status is not None:
+            kept.end()
+            kept = None
+        # Last: the process of the task has ended, or is stopped.
         frames.write(answers, {"kind": "over", "number": said["number"], "status": status})
+    if kept is not None:
+        kept.end()
 
 
-def _in_a_process_of_its_own(
-    side: Any, said: dict[str, Any], arrays: frames.Arrays, place: Path, requests: BinaryIO, answers: BinaryIO
-) -> int:
-    """Its exit status."""
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            with suppress(OSError, AttributeError):  # it does not outlive the datapod
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.close(requests.fileno())
-            _answer(side, said, arrays, place, answers)
-            status = _ANSWERED
-        finally:
-            with suppress(Exception):
-                sys.stderr.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def _import(names: list[str], known: set[str]) -> None:
+    """Import what the code of a run will, so far as it is not known yet. What is loaded stays out of the collector's
+    way, which would copy it page by page into every run's process."""
+    wanted = {*names, *(late for early, late in _LATE.items() if early in names)} - known
+    for name in sorted(wanted):
+        # An import may raise anything; where the code does it itself, it says what.
+        with suppress(BaseException):
+            import_module(name)
+    if wanted:
+        known |= wanted
+        gc.collect()
+        gc.freeze()
 
 
-def _answer(side: Any, said: dict[str, Any], arrays: frames.Arrays, place: Path, answers: BinaryIO) -> None:
-    told: dict[str, Any]
-    made: frames.Arrays = {}
+def _do(side: Any, job: str, tasks: Tasks) -> None:
+    """Do a run's tasks, until there are no more, or one fails. What the code draws before its first task depends neither on
+    which task that is, nor on the run."""
+    seed_all(int.from_bytes(hashlib.sha256(job.encode()).digest()[:8], "big"))
+    sys.path.insert(0, str(tasks.place))
+    os.chdir(tasks.place)
     try:
-        _seed(said["seed"])
-        sys.path.insert(0, str(place))
-        os.chdir(place)
-        told, made = side.work(said, arrays, place)
-        told["kind"] = "done"
+        side.serve(tasks)
     except UnfitError as error:
-        told = {"kind": "unfit", "message": str(error)}
+        _fail(tasks, {"kind": "unfit", "message": str(error)})
     # The code may raise anything, and end with SystemExit.
     except BaseException as error:
         traceback.print_exception(error)
-        told = {"kind": "raised", "type": type(error).__name__, "message": str(error)[:2000]} | _where(error, place)
-    frames.write(answers, told | {"number": said["number"]}, made)
+        told = {"kind": "raised", "type": type(error).__name__, "message": str(error)[:2000]}
+        _fail(tasks, told | _where(error, tasks.place))
+
+
+def _fail(tasks: Tasks, told: dict[str, Any]) -> None:
+    if not tasks.answered:
+        tasks.answer(told)
 
 
 def _where(error: BaseException, place: Path) -> dict[str, Any]:
@@ -110,23 +121,6 @@ def _where(error: BaseException, place: Path) -> dict[str, Any]:
         if place in path.parents:
             return {"file": str(path.relative_to(place)), "line": frame.lineno}
     return {}
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed % 2**63)
-
-
-def _lay_out(files: dict[str, str], place: Path) -> None:
-    for name, text in files.items():
-        path = (place / name).resolve()
-        if place not in path.parents:
-            raise ValueError(f"file {name} lies outside of the code")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(text))
 
 
 def _own_pipes() -> tuple[BinaryIO, BinaryIO]:

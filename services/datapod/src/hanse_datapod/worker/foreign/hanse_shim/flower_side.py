@@ -1,4 +1,4 @@
-"""A Flower app as one task finds it: its `ClientApp` gets one message, and what it replies is the task's answer.
+"""A Flower app as a run's tasks find it: its `ClientApp` gets a message of each, and what it replies is the answer.
 
 Public interfaces: `flwr.app` and `flwr.clientapp` (Message, RecordDict, ArrayRecord), and the older `flwr.client`
 (`NumPyClient`, `client_fn`, `start_client`), whose arguments travel in the same messages.
@@ -11,13 +11,14 @@ import runpy
 import sys
 import time
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .carrier import UnfitError
+from .tasks import Tasks, UnfitError
 
 _NUMBERS = (int, float, np.integer, np.floating)
 _USED = ("app", "clientapp", "client", "common", "serverapp", "compat.client.app", "compat.common.recorddict_compat")
@@ -43,6 +44,16 @@ def load() -> None:
 def version() -> str:
     """Of the framework."""
     return str(sys.modules["flwr"].__version__)
+
+
+def serve(tasks: Tasks) -> None:
+    """Do a run's tasks. The app is loaded once, as by Flower's simulation; each message has a context of its own.
+
+    Raises:
+        UnfitError: as `work`; what the app raises.
+    """
+    while (frame := tasks.next()) is not None:
+        tasks.answer(*work(*frame, tasks.place))
 
 
 def work(said: dict[str, Any], arrays: Mapping[str, np.ndarray], place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -91,30 +102,35 @@ def _named(reference: str) -> Any:
     return getattr(import_module(module), attribute or "app")
 
 
-def _client_app(said: dict[str, Any], described: dict[str, Any], place: Path) -> Any:
+@cache
+def _loaded(entry: str | None, clientapp: str | None, arguments: tuple[str, ...], place: Path) -> Any:
     """The app's `ClientApp`: the one that its `pyproject.toml` names, or the file's `app`, `client_fn`, or the client
     that it would start."""
     from flwr.clientapp import ClientApp
 
-    if described["clientapp"]:
-        return _named(described["clientapp"])
-    if said["entry"] is None:
+    if clientapp:
+        return _named(clientapp)
+    if entry is None:
         raise UnfitError("the folder has no pyproject.toml that names [tool.flwr.app.components] clientapp")
     started: list[Any] = []
     _catch_started(started)
-    module = import_module(Path(said["entry"]).stem)
+    module = import_module(Path(entry).stem)
     found = _first_of(module, ClientApp)
     if found is not None:
         return found
     client_fn = getattr(module, "client_fn", None)
     if client_fn is None and not started:
-        sys.argv = [said["entry"], *said["arguments"]]
-        runpy.run_path(str(place / said["entry"]), run_name="__main__")
+        sys.argv = [entry, *arguments]
+        runpy.run_path(str(place / entry), run_name="__main__")
     if client_fn is not None:
         return ClientApp(client_fn=client_fn)
     if not started:
         raise UnfitError("the file has no ClientApp named app, no client_fn, and starts no client")
     return ClientApp(client_fn=lambda context: started[-1])  # noqa: ARG005 - Flower's name
+
+
+def _client_app(said: dict[str, Any], described: dict[str, Any], place: Path) -> Any:
+    return _loaded(said["entry"], described["clientapp"], tuple(said["arguments"]), place)
 
 
 def _first_of(module: Any, kind: type) -> Any:
