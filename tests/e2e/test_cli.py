@@ -112,6 +112,15 @@ def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> Non
         assert all(found.values()), found
         assert {"hub", "release", "clock", "bus", "api key", "hub's secrets"} <= set(found)
 
+    left = up.run("site", "leave", "--home", "south", "--reason", "the study has ended")
+    assert (left["project"], left["told"]) == ("checked", True)
+    assert {"signing.pem", "bus.seed", "site.json"} <= set(left["removed"])
+    assert up.run("site", "leave", "--home", "south")["removed"] == []
+    (seen,) = up.run("project", "participants", "checked")
+    assert seen["revoked"]
+    assert seen["left_at"] is not None
+    assert "participant.leave" in {entry["action"] for entry in up.run("project", "audit", "checked")}
+
 
 def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up) -> None:
     second = subprocess.run(

@@ -93,7 +93,7 @@ async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(
 def test_every_route_but_a_few_needs_a_key_or_a_session() -> None:
     assert {(route.method, route.path) for route in ROUTES if not route.roles} == {
         ("GET", "/v1/hub"), ("POST", "/v1/join"), ("POST", "/v1/join/challenge"), ("POST", "/v1/renew"),
-        ("POST", "/v1/join/preview"), ("POST", "/v1/consent"),
+        ("POST", "/v1/join/preview"), ("POST", "/v1/consent"), ("POST", "/v1/leave"),
         ("GET", "/v1/sign-in"), ("POST", "/v1/session"), ("POST", "/v1/session/start"),
         ("POST", "/v1/session/provider"), ("GET", "/v1/session/provider/callback"),
     }  # fmt: skip

@@ -22,6 +22,7 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_schemas.terms import ProjectTerms
 from hanse_site.consent import Agreement, signed
 from hanse_site.joining import proved
+from hanse_site.leaving import signed_leaving
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
 from stored_study import stored_study
@@ -123,6 +124,7 @@ async def _members(walk: Walk, api: Any) -> None:
     await walk("list_participants", project="alpha")
     await walk("get_participant", project="alpha", participant="north")
     await walk("revoke_participant", project="alpha", participant="north")
+    await walk("leave", signed_leaving("alpha", "north", site.signing, "", api.clock.now()))
 
 
 async def _study(walk: Walk, run: str) -> None:

@@ -57,7 +57,7 @@ OBJECTS_KEPT = 24
 """Objects of studies: several steps are under way at once, each with a few."""
 RECEIVED = ("cache", "extras", "objects")
 """Folders of a home, of what was fetched: models, what algorithms need beside them, and objects of studies."""
-_DELTAS = "deltas"
+DELTAS = "deltas"
 """Folder of a home, of what leads to a model from the one before, until it has."""
 Applied = Callable[[Path, Path, Path], tuple[str, tuple[str, ...]]]
 """Makes of a file, by a delta, a third, and returns its digest and leaves. Blocks."""
@@ -116,7 +116,7 @@ class SiteLink:
         models, extras, objects = (identity.home / name for name in RECEIVED)
         self._cache, self._extras = ModelCache(models), ModelCache(extras)
         self._objects = ModelCache(objects, kept=OBJECTS_KEPT)
-        self._deltas = ModelCache(identity.home / _DELTAS, kept=MOST_DELTAS)
+        self._deltas = ModelCache(identity.home / DELTAS, kept=MOST_DELTAS)
 
     @classmethod
     async def connect(

@@ -1,5 +1,5 @@
-"""The datapod's command line: join, run, verify-log, budget, sandbox, status, what the administrator decides, and
-rehearsals without a hub.
+"""The datapod's command line: join, run, leave, verify-log, budget, sandbox, status, what the administrator decides,
+and rehearsals without a hub.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hanse_datapod.agreeing import add_agreeing
 from hanse_datapod.deciding import add_deciding
+from hanse_datapod.leaving import add_leaving
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
@@ -21,7 +22,7 @@ from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
-    | {"window", "pause", "resume", "approve", "withdraw", "used", "preview", "agree"}
+    | {"window", "pause", "resume", "approve", "withdraw", "used", "preview", "agree", "leave"}
 )
 
 
@@ -47,6 +48,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
 
     add_agreeing(commands)
+    add_leaving(commands)
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
                          "in the paths of data {name} stands for the folder's name")  # fmt: skip

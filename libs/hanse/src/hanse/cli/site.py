@@ -115,6 +115,12 @@ def agree(context: typer.Context) -> None:
 
 
 @app.command(context_settings=AS_GIVEN)
+def leave(context: typer.Context) -> None:
+    """End this site's membership: the hub is told, and the keys are removed; the log and the ledger stay."""
+    _datapod("leave", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
 def run(context: typer.Context) -> None:
     """Run the datapod in this terminal; takes the options of `python -m hanse_datapod run`."""
     _datapod("run", context.args)

@@ -38,10 +38,14 @@ class ParticipantRecord(Message):
         region: whose credentials it has; None: the hub's own.
         renewed_at: when it had a token renewed, within a day; None: not since it was enrolled.
         consent: its newest, to terms of the project; None: there were none when it joined.
+        left_at: when the site itself ended its membership, by the hub's clock; None: it has not.
     """
 
     schema_id: ClassVar[str] = "hanse.participant_record/2"
-    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region", "renewed_at", "consent"}))
+    grown: ClassVar = (
+        "hanse.participant_record/1",
+        frozenset({"former_bus_keys", "region", "renewed_at", "consent", "left_at"}),
+    )
 
     project: Slug
     participant: Slug
@@ -55,6 +59,7 @@ class ParticipantRecord(Message):
     region: Slug | None = None
     renewed_at: Time | None = None
     consent: Consent | None = None
+    left_at: Time | None = None
 
     @property
     def last_there(self) -> datetime:

@@ -137,6 +137,33 @@ class Consented(Frozen):
     terms: Digest
 
 
+class ToLeave(Frozen):
+    """A site ends its own membership: its keys are void from then on.
+
+    Attributes:
+        reason: for the owner; empty: none is given.
+        sent_at: the site's clock.
+        signature: Ed25519 by its enrolled key over `leaving_statement`.
+    """
+
+    project: Slug
+    participant: Slug
+    reason: str = Field(default="", max_length=200)
+    sent_at: AwareDatetime
+    signature: Base64Bytes = Field(max_length=100)
+
+
+class HasLeft(Frozen):
+    """The site is no member any more."""
+
+    participant: Slug
+
+
+def leaving_statement(*, project: str, participant: str, reason: str, sent_at: datetime) -> bytes:
+    """What a site signs to leave."""
+    return f"hanse leave 1\n{project}\n{participant}\n{sent_at.astimezone(UTC).isoformat()}\n{reason}".encode()
+
+
 class Renew(Frozen):
     """A site asks for another token for the bus, with the keys that it joined with.
 

@@ -50,6 +50,7 @@ class ParticipantView(Frozen):
         rules: its policy in words, where it tells that; null: it does not.
         budget: what of its privacy budget for this project is spent, where it tells that.
         consent: its newest; null: to no terms.
+        left_at: when the site itself ended its membership; null: it has not.
     """
 
     participant: Slug
@@ -68,12 +69,15 @@ class ParticipantView(Frozen):
     rules: tuple[str, ...] | None = None
     budget: BudgetView | None = None
     consent: ConsentView | None = None
+    left_at: datetime | None = None
 
     @property
     def state(self) -> str:
-        """`revoked`, `offline`, `unfit` (there, and its data are refused), `paused` or `online`."""
-        if self.revoked or not self.online:
-            return "revoked" if self.revoked else "offline"
+        """`left`, `revoked`, `offline`, `unfit` (there, and its data are refused), `paused` or `online`."""
+        if self.revoked:
+            return "revoked" if self.left_at is None else "left"
+        if not self.online:
+            return "offline"
         if self.unfit:
             return "unfit"
         return "paused" if self.paused else "online"

@@ -8,12 +8,14 @@ from typing import TypeVar
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.paging import page_of
-from hanse_coordinator.api.route import OWN, READ, Request, Route, view
+from hanse_coordinator.api.route import OWN, PUBLIC, READ, Request, Route, view
 from hanse_coordinator.api.terms import digest_of
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
+from hanse_schemas.http.joining import HasLeft, ToLeave, check_clocks, leaving_statement
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.paging import Page
 from hanse_schemas.http.participants import BudgetView, ConsentView, ParticipantList, ParticipantView
@@ -60,19 +62,57 @@ async def get_participant(hub: Hub, request: Request) -> ParticipantView:
 
 
 async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
-    """The record first, so that results are refused at once; then its open tokens, and all API and bus keys that it
-    ever had. May be repeated."""
+    """May be repeated."""
     tokens = {"project": request.project, "participant": str(request.path["participant"])}
     entry = await hub.buckets.participants.change(lambda old: old.model_copy(update={"revoked": True}), **tokens)
     record = entry.value
     await hub.audit(
         request.caller, request.project, "participant.revoke", f"participant:{record.participant}", key=record.api_key
     )
+    await _void_keys(hub, record)
+    return _view(hub, await hub.project(request.project), record)
+
+
+async def leave(hub: Hub, request: Request) -> HasLeft:
+    """A site ends its own membership. Who asks is told by the signature alone: its token may have ended. May be
+    repeated, also by a site that the owner has revoked meanwhile."""
+    body: ToLeave = request.body
+    with hub.keys.limiter.looking_up(hub.address_of(request.http), "leaving"):
+        entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
+    if entry is None:
+        raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled")
+    statement = leaving_statement(
+        project=body.project, participant=body.participant, reason=body.reason, sent_at=body.sent_at
+    )
+    VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"leaving of {body.participant}")
+    check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
+    now, key = hub.clock.now(), entry.value.public_key
+
+    def left(old: ParticipantRecord) -> ParticipantRecord:
+        # A site that was let in anew by this name meanwhile has other keys, and stays.
+        if old.revoked or old.public_key != key:
+            return old
+        return old.model_copy(update={"revoked": True, "left_at": now})
+
+    changed = await hub.buckets.participants.change(left, project=body.project, participant=body.participant)
+    if changed.value.public_key != key:
+        return HasLeft(participant=body.participant)
+    if changed.value.left_at == now:
+        await hub.audit_as(
+            f"participant:{body.participant}", "its own key", body.project, "participant.leave",
+            f"participant:{body.participant}", reason=body.reason,
+        )  # fmt: skip
+    await _void_keys(hub, changed.value)
+    return HasLeft(participant=body.participant)
+
+
+async def _void_keys(hub: Hub, record: ParticipantRecord) -> None:
+    """Of a site whose record says that it is no member, so that results are refused already: its open invitations, and
+    all API and bus keys that it ever had."""
     await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None)
     for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
         hub.keys.note(key.value, key.revision)
     await hub.credentials.revoke(record.connects_in, record.bus_key, *(record.former_bus_keys or ()))
-    return _view(hub, await hub.project(request.project), record)
 
 
 R = TypeVar("R", InvitationRecord, ApiKeyRecord)
@@ -94,4 +134,5 @@ ROUTES = (
           "A participant; a site sees itself"),
     Route("POST", _BASE + "/{participant}/revoke", OWN, revoke_participant, ParticipantView,
           "End a site's membership: its keys stop working at once"),
+    Route("POST", "/v1/leave", PUBLIC, leave, HasLeft, "End one's own membership; signed by the site", body=ToLeave),
 )  # fmt: skip

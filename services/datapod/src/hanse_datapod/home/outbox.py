@@ -30,8 +30,8 @@ MISSING, RESTORED = "missing", "log-restored"
 """Kinds of entries: an entry that others have seen and the log lacks; the administrator's word on all of them."""
 PAUSED, RESUMED, CODE_APPROVED, CODE_WITHDRAWN = "paused", "resumed", "code-approved", "code-withdrawn"
 """Kinds of entries: what the administrator has decided of this site's work, and of code by its digest."""
-CONSENT = "consent"
-"""Kind of entries: that this site agrees to the project's terms of that digest."""
+CONSENT, LEAVE = "consent", "leave"
+"""Kinds of entries: that this site agrees to the project's terms of that digest; that it is a member no more."""
 _REMEMBERED = 1024
 
 
@@ -40,7 +40,7 @@ class Leaving:
     """Something about to leave.
 
     Attributes:
-        what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join, consent;
+        what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join, consent, leave;
             `repaired` for a note of the log's own, `missing` for an entry that it lacks, `moved`, `renewed`,
             `ledger-restored`, `log-restored`, `paused`, `resumed`, `code-approved` and `code-withdrawn` for decisions
             of the administrator.

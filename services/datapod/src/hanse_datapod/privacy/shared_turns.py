@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hanse_privacy.ring.files import Adjust
 
 SECRET = "correlated.secret"  # noqa: S105 - a file's name
-_FOLDER = "turns"
+FOLDER = "turns"
 _SECRET_BYTES = 32
 _making = threading.Lock()
 _KEPT_S = 40 * 86_400  # longer than a round can be asked again
@@ -161,7 +161,7 @@ class SharedTurns:
         return WorkOutcome(output, int(told["examples"]), {}, code_digest=told["code"], data=data)
 
     def _file(self, task: Task) -> Path:
-        return self._home / _FOLDER / f"{task.run}.update"
+        return self._home / FOLDER / f"{task.run}.update"
 
     @staticmethod
     def _clear(folder: Path) -> None:
