@@ -24,7 +24,7 @@ AT_ONCE = Path(__file__).parents[1] / "pipelines_at_sites.py"
 SITES = ["east", "north", "south"]
 MASKED = {"secure_aggregation": {"mode": "compensator"}}
 JOB = {
-    "model": {"name": "logistic"}, "participants": {"minimum": 3, "deadline": 120}, "train": {"epochs": 2},
+    "code": {"kind": "own"}, "participants": {"minimum": 3, "deadline": 120}, "train": {"epochs": 2},
     "evaluate": {"every": 1},
 }  # fmt: skip
 LEAST = {"lightning_digits": ("accuracy", 0.7), "lora_text": ("accuracy", 0.75), "monai_segmentation": ("dice", 0.7)}

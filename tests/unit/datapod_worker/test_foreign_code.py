@@ -375,3 +375,16 @@ async def test_an_app_on_a_table_with_texts_and_empty_cells_is_rehearsed_without
     assert 0.7 < metrics["accuracy"] < 0.95
     left = [each for each in psutil.Process().children() if str(BEGIN) in each.cmdline()]
     assert left == [], "what ran the app ends with the rehearsal"
+
+
+async def test_a_datapod_does_not_do_what_the_sites_own_loops_do(site, tmp_path, capsys):
+    from hanse_datapod.cli import main
+
+    worker = site.worker(site.folder / "loaded.py")
+    with pytest.raises(HanseError, match=r"hanse\.join") as caught:
+        worker.require({"code": {"kind": "own"}})
+    assert caught.value.code is ErrorCode.POLICY, "before anything is spent on it"
+    (tmp_path / "job.yaml").write_text(json.dumps({"rounds": 1, "code": {"kind": "own"}}))
+    words = ["rehearse", str(tmp_path / "job.yaml"), "--data", str(site.folder / "ward.npz")]
+    assert await asyncio.to_thread(main, words) == ErrorCode.POLICY.exit_status
+    assert "the job is for sites whose own loops train" in capsys.readouterr().err

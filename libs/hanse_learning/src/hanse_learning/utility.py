@@ -64,7 +64,7 @@ def check_utility(job: Job) -> tuple[Finding, ...]:
         HanseError: INVALID_INPUT where the job is not well formed.
     """
     if job.code is not None:
-        return (Finding("code", job.code.name, False, "site code may do anything; nothing can be said of it"),)
+        return (Finding("code", job.code.title, False, "site code may do anything; nothing can be said of it"),)
     model, train, strategy = check_model(job.model), check_train(job.train), check_strategy(job.strategy)
     return (
         *_of_model(model, train),

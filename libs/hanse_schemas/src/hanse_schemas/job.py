@@ -189,20 +189,39 @@ class Codec(Frozen):
 
 class SiteCode(Frozen):
     """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`, or what was
-    written for another framework.
+    written for another framework; or loops of the sites' own (`{kind: own}`), which no datapod starts.
 
     Attributes:
-        name: of the file, without `.py`; of a Flower app of several files, its folder's.
-        digest: of the file or folder, as the administrators approved it.
+        name: of the file, without `.py`; of a Flower app of several files, its folder's. Loops have none, other code
+            must have one.
+        digest: of the file or folder, as the administrators approved it. Loops have none, other code must have one.
         kind: `flower`: a Flower `ClientApp` or `NumPyClient`; `nvflare`: a script of NVIDIA FLARE's Client API. Both
-            run unchanged, in an interpreter that each site names.
+            run unchanged, in an interpreter that each site names. `own`: sites join by `hanse.join`, and their own
+            loops train and evaluate; others refuse the tasks.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    digest: Digest
-    kind: Literal["hanse", "flower", "nvflare"] = Field(
+    name: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$", exclude_if=lambda given: given is None
+    )  # since 0.2.0 it may be absent
+    digest: Digest | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0 it may be absent
+    kind: Literal["hanse", "flower", "nvflare", "own"] = Field(
         default="hanse", exclude_if=lambda given: given == "hanse"
     )  # since 0.2.0
+
+    @model_validator(mode="after")
+    def _named(self) -> SiteCode:
+        """Raise ValueError where what names the code does not belong to its kind, or is missing."""
+        for field, given in (("name", self.name), ("digest", self.digest)):
+            if self.kind == "own" and given is not None:
+                raise ValueError(f"{field}: {given!r} is given, but loops of kind own have none")
+            if self.kind != "own" and given is None:
+                raise ValueError(f"{field}: none is given, the code's is needed (or kind: own, for hanse.join)")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.name or "of the sites' own pipelines"
 
 
 class Job(Frozen):
@@ -292,6 +311,11 @@ class Job(Frozen):
     @property
     def has_foreign_code(self) -> bool:
         """Whether its code was written for another framework."""
+        return self.code is not None and self.code.kind in ("flower", "nvflare")
+
+    @property
+    def reads_data_itself(self) -> bool:
+        """Whether its code reads a site's data as they are, not as Hanse has read and prepared them."""
         return self.code is not None and self.code.kind != "hanse"
 
     @model_validator(mode="after")

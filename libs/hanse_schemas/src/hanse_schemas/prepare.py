@@ -314,7 +314,7 @@ def _with_preparation(job: Job, schema: DataSchema | None) -> Job:
         if isinstance(job.prepare, Prepare) and schema is not None:
             raise invalid("prepare", schema.kind, "a section for this project's data", hint="only tables are prepared")
         return job
-    if job.has_foreign_code:  # which reads the table itself, and what is no number in it is its own matter
+    if job.reads_data_itself:  # which reads the table itself, and what is no number in it is its own matter
         return job
     given = job.prepare
     if given is None and not (job.code or job.study or job.privacy or job.initial_model):

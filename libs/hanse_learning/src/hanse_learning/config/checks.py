@@ -131,8 +131,9 @@ def _check_stop(job: Job, schema: DataSchema | None) -> None:
 
 
 def has_own_model(job: Job) -> bool:
-    """Whether site code makes the model, too, instead of training a built-in one."""
-    return job.code is not None and job.model.get("name") not in BUILT_IN
+    """Whether site code makes the model, too, instead of training a built-in one. Whatever pipelines of the sites' own
+    read in the section `model`, they make theirs."""
+    return job.code is not None and (job.code.kind == "own" or job.model.get("name") not in BUILT_IN)
 
 
 def declared_state(job: Job) -> tuple[StateRule, ...]:

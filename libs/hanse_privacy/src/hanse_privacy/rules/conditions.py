@@ -289,7 +289,7 @@ def buffers(job: Job, privacy: Privacy) -> str | None:
 
 
 def own_code(job: Job, privacy: Privacy) -> str | None:
-    return f"code: {job.code.name} with dp_sgd" if privacy.mechanism == "dp_sgd" and job.code is not None else None
+    return f"code: {job.code.title} with dp_sgd" if privacy.mechanism == "dp_sgd" and job.code is not None else None
 
 
 def two_clips(job: Job, privacy: Privacy) -> str | None:

@@ -163,7 +163,7 @@ def _parts(
         raise invalid("data", None, "a data file; or site code alone, whose load() gives all data")
     settings = DataSettings(kind="code") if data is None else DataSettings(train=data)
     # Code of another framework reads tables itself, and what is no number in them is its own matter.
-    raw = isinstance(schema, TabularSchema) and (isinstance(job.prepare, Prepare) or job.has_foreign_code)
+    raw = isinstance(schema, TabularSchema) and (isinstance(job.prepare, Prepare) or job.reads_data_itself)
     if not tests or data is None:
         tables = read_site_tables(settings, schema) if raw and isinstance(schema, TabularSchema) else None
         if tables is None:

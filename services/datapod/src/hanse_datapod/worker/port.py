@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from hanse_datapod.data.remark import Remark
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import DataSchema
 
@@ -170,10 +171,12 @@ class Worker(Protocol):
         ...
 
     def require(self, config: Mapping[str, Any]) -> None:
-        """Check that the work of a task with this `config` has a device here, before anything is spent on it. Blocks.
+        """Check that the work of a task with this `config` can be done here, and has a device, before anything is spent
+        on it. Blocks.
 
         Raises:
-            HanseError: NO_DEVICE; INVALID_INPUT for a requirement of another form.
+            HanseError: NO_DEVICE; INVALID_INPUT for a requirement of another form; POLICY for work that the sites'
+                own pipelines do.
         """
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
@@ -193,3 +196,16 @@ class Worker(Protocol):
 
     async def rest(self) -> None:
         """Give memory back after a study, once nothing is under way; the next request reads again what it needs."""
+
+
+def require_no_pipeline(config: Mapping[str, Any]) -> None:
+    """Refuse work that the sites' own loops do: nothing that a worker could start.
+
+    Raises:
+        HanseError: POLICY.
+    """
+    if (config.get("code") or {}).get("kind") == "own":
+        raise HanseError(
+            ErrorCode.POLICY, "code.kind: own: the job is for sites whose own loops train (hanse.join), not for datapods",
+            hint="leave `code` out of the job, or name site code; see docs/own-pipeline.md",
+        )  # fmt: skip

@@ -19,6 +19,7 @@ from hanse_datapod.worker.port import (
     OnProgress,
     WorkOutcome,
     WorkRequest,
+    require_no_pipeline,
 )
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_datapod.worker.told import outcome_of, summary_of
@@ -98,6 +99,7 @@ class ProcessWorker:
 
     def require(self, config: Mapping[str, Any]) -> None:
         """See `Worker.require`. Where pools are listed too, `PlacingWorker` decides."""
+        require_no_pipeline(config)
         choose(resources_of(config), (local_pool(self._device),))
 
     def use(self, schema: DataSchema) -> None:

@@ -18,7 +18,15 @@ from hanse_datapod.worker.client.process_worker import Process, ProcessWorker, o
 from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
-from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import (
+    TRAINING_KINDS,
+    DataSummary,
+    OnProgress,
+    Worker,
+    WorkOutcome,
+    WorkRequest,
+    require_no_pipeline,
+)
 from hanse_datapod.worker.sandbox.terms import Reach, SandboxPolicy, absolute, data_files
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
@@ -57,6 +65,7 @@ class PlacingWorker:
         return "; ".join((self._local.device, *pools))
 
     def require(self, config: Mapping[str, Any]) -> None:
+        require_no_pipeline(config)
         self._choose(config)
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:

@@ -13,7 +13,7 @@ import torch
 from hanse_datapod.worker.foreign.code import ForeignCode, load_foreign
 from hanse_datapod.worker.foreign.interpreter import end_runs
 from hanse_datapod.worker.foreign.rows import rows_alone
-from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
+from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome, require_no_pipeline
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
 from hanse_datapod.worker.work.context import WorkContext
@@ -77,6 +77,7 @@ def _done(work: WorkContext) -> WorkOutcome:
 
 
 def _code_of(work: WorkContext) -> Code | None:
+    require_no_pipeline(work.config)
     named = work.config.get("code")
     if named and named.get("kind", "hanse") != "hanse":
         return load_foreign(work.code, named, work.foreign, work.settings, str(work.state))
