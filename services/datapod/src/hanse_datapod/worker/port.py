@@ -206,6 +206,7 @@ def require_no_pipeline(config: Mapping[str, Any]) -> None:
     """
     if (config.get("code") or {}).get("kind") == "own":
         raise HanseError(
-            ErrorCode.POLICY, "code.kind: own: the job is for sites whose own loops train (hanse.join), not for datapods",
+            ErrorCode.POLICY,
+            "code.kind: own: the job is for sites whose own loops train (hanse.join), and this one has a datapod",
             hint="leave `code` out of the job, or name site code; see docs/own-pipeline.md",
         )  # fmt: skip

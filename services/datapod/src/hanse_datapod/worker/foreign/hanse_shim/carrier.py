@@ -93,8 +93,8 @@ def _import(names: list[str], known: set[str]) -> None:
 
 
 def _do(side: Any, job: str, tasks: Tasks) -> None:
-    """Do a run's tasks, until there are no more, or one fails. What the code draws before its first task does not depend
-    on the task or the run."""
+    """Do a run's tasks, until there are no more, or one fails. What the code draws before its first task is the same in
+    all runs."""
     seed_all(int.from_bytes(hashlib.sha256(job.encode()).digest()[:8], "big"))
     sys.path.insert(0, str(tasks.place))
     os.chdir(tasks.place)
