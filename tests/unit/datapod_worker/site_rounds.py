@@ -45,6 +45,7 @@ class Site:
         self.data = data or examples()
         self.config: dict[str, Any] = {"model": MLP} | config
         self.control: Path | None = None
+        self.fingerprint: str | None = None
         self.code: Path | None = None
         if code:
             self.code = folder / "code.py"
@@ -56,9 +57,12 @@ class Site:
         work = WorkContext(
             kind, self.config, 100 + number, number, None if kind is TaskKind.INITIALIZE else self.folder / "model",
             self.folder / output, self.folder / "state", self.schema, self.code, lambda: SiteData(self.data, self.data),
-            lambda _done, _text: None, extras, trained,
+            lambda _done, _text: None, extras, trained, fingerprint=self._fingerprint if self.fingerprint else None,
         )  # fmt: skip
         return execute(work)
+
+    def _fingerprint(self) -> str:
+        return str(self.fingerprint)
 
     def begin(self) -> Site:
         self.do(TaskKind.INITIALIZE, 0, output="model")

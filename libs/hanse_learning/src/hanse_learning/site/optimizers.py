@@ -34,6 +34,13 @@ class Optimizer(Protocol):
     def moments(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies of what it keeps."""
 
+    def restore(self, kept: Moments) -> None:
+        """Go on from what another one kept of the same parameters.
+
+        Raises:
+            HanseError: INVALID_INPUT where it is of other parameters.
+        """
+
 
 def make_optimizer(
     parameters: Named | Iterable[nn.Parameter], config: SgdConfig | AdamConfig, kept: Moments | None = None
@@ -55,8 +62,12 @@ def make_optimizer(
 class _Sgd:
     def __init__(self, parameters: Named, config: SgdConfig, kept: Moments) -> None:
         self._parameters, self._config = parameters, config
-        self._velocities: dict[str, Tensor] = _restored(parameters, kept, "velocity") or {}
         self.momentum: float | None = config.momentum
+        self.restore(kept)
+
+    def restore(self, kept: Moments) -> None:
+        """See `Optimizer`."""
+        self._velocities: dict[str, Tensor] = _restored(self._parameters, kept, "velocity") or {}
 
     @torch.no_grad()
     def __call__(self, factor: float = 1.0) -> None:
@@ -83,8 +94,12 @@ class _Adam:
 
     def __init__(self, parameters: Named, config: AdamConfig, kept: Moments) -> None:
         self._parameters, self._config = parameters, config
-        self._first = _restored(parameters, kept, "first") or _zeros(parameters)
-        self._second = _restored(parameters, kept, "second") or _zeros(parameters)
+        self.restore(kept)
+
+    def restore(self, kept: Moments) -> None:
+        """See `Optimizer`."""
+        self._first = _restored(self._parameters, kept, "first") or _zeros(self._parameters)
+        self._second = _restored(self._parameters, kept, "second") or _zeros(self._parameters)
         self._steps = int(kept[_COUNT]["steps"][0]) if _COUNT in kept else 0
 
     @torch.no_grad()

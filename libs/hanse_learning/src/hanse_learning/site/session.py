@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.checkpoints import Checkpoints
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Sums
@@ -37,6 +38,7 @@ class Session:
         sums: over all participants, in the middle of training; None where there can be none.
         ranks: the processes of this site that train together; None: this one alone.
         memory: bytes that the task may use; None: no limit is known.
+        checkpoints: where ends of epochs are kept, to go on from after a crash; None: training begins anew then.
     """
 
     module: nn.Module
@@ -54,6 +56,7 @@ class Session:
     sums: Sums | None = None
     ranks: Ranks | None = None
     memory: int | None = None
+    checkpoints: Checkpoints | None = None
 
     def shared(self) -> dict[str, nn.Parameter]:
         """The parameters that travel and are trained."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.augmentation import augment
+from hanse_learning.site.checkpoints import Checkpoints, Course, packed, unpacked
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import LossOf, loss_function, tensors
@@ -111,11 +112,14 @@ def length_of(config: TrainConfig, examples: int) -> tuple[int, int]:
 def descend(
     local: LocalSteps, x: Tensor, y: Tensor, config: TrainConfig, apply_gradients: Optimizer, *, seed: int,
     on_progress: OnProgress, round_number: int = 1, total: int | None = None, ranks: Ranks | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Descent:  # fmt: skip
     """Take the configured number of steps, or `total`.
 
     Args:
         ranks: that take each step together; None: this process takes it alone.
+        checkpoints: where ends of epochs are kept, and the newest is gone on from; only where `local` keeps nothing
+            from step to step. None: training always begins anew.
 
     Raises:
         HanseError: TRAINING_FAILED when the loss or a parameter is no longer finite; INVALID_INPUT without a batch that
@@ -126,13 +130,26 @@ def descend(
     configured, per_epoch = length_of(config, len(x))
     total = total or configured
     generator = torch.Generator().manual_seed(seed)
-    losses: list[Tensor] = []
     every = max(1, total // _REPORTS)
     first = rate_factor(config.schedule, round_number, 1)
     changes = torch.Generator().manual_seed(seed ^ _OF_CHANGES)
-    velocity = gone = 0.0  # of a parameter whose gradient is always -1, in units of the first rate
-    for step, batch in enumerate(batches(len(x), config.batch_size, total, generator), start=1):
+    generators = {"batches": generator, "changes": changes}
+    # Velocity and distance are of a parameter whose gradient is always -1, in units of the first rate.
+    course = Course(0, 0, [], velocity=0.0, gone=0.0)
+    if checkpoints is not None and (kept := checkpoints.read()) is not None:
+        course = unpacked(kept, module, apply_gradients, generators)
+
+    def keep() -> None:
+        """At the end of an epoch, where the next one's order is not drawn yet."""
+        at_end = course.step % per_epoch == 0 and course.step < total
+        if checkpoints is not None and at_end and checkpoints.due():
+            checkpoints.write(packed(course, module, apply_gradients, generators))
+
+    left = batches(len(x), config.batch_size, total - course.step, generator)
+    for step, batch in enumerate(left, start=course.step + 1):
+        course.step = step
         if not local.takes(len(batch)):
+            keep()
             continue
         module.zero_grad(set_to_none=True)
         given = x[batch] if config.augmentation is None else augment(x[batch], config.augmentation, changes)
@@ -144,23 +161,25 @@ def descend(
         factor = rate_factor(config.schedule, round_number, step)
         apply_gradients(factor)
         local.taken(step)
-        losses.append(loss)
-        velocity = (apply_gradients.momentum or 0.0) * velocity + 1 - local.pull * config.optimizer.lr * first * gone
-        gone += factor / first * velocity
+        course.took(loss, per_epoch)
+        pulled = local.pull * config.optimizer.lr * first * course.gone
+        course.velocity = (apply_gradients.momentum or 0.0) * course.velocity + 1 - pulled
+        course.gone += factor / first * course.velocity
+        keep()
         if step % every == 0 or step == total:
             value = float(loss)
             _check_finite(value, step, config)
             on_progress(step / total, f"step {step} of {total}, loss {value:.4f}")
-    if not losses:
+    if not course.losses:
         raise invalid("train.batch_size", config.batch_size, "a size with at least two examples in a batch")
-    mean = float(torch.stack(losses[-per_epoch:]).mean())
+    mean = float(torch.stack(course.losses).mean())
     _check_finite(mean, total, config)
     for name, parameter in module.named_parameters():
         # A finite sum has finite terms, and is much faster to check. Only where the sum is not finite are the terms
         # looked at.
         if not bool(torch.isfinite(parameter.detach().sum())) and not bool(torch.isfinite(parameter).all()):
             raise _diverged(f"parameter {name} is not finite after {total} steps", config)
-    return Descent(mean, len(losses), None if apply_gradients.momentum is None else gone)
+    return Descent(mean, course.taken, None if apply_gradients.momentum is None else course.gone)
 
 
 def train(

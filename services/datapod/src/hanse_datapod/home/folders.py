@@ -15,7 +15,7 @@ from pathlib import Path
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.pool.files import take_over
-from hanse_datapod.worker.port import SPARE, WorkOutcome, extra_output
+from hanse_datapod.worker.port import CHECKPOINT, SPARE, WorkOutcome, extra_output
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -113,8 +113,9 @@ class TaskFolders:
         """Remove large updates that nobody can ask for any more: older ones of this training run, and expired ones of
         any.
 
-        One older update is kept as a spare file for the next to be written over, which is faster. Plain updates that a
-        crash has left are always removed. Files of tasks under way are never touched.
+        What this very task has left to go on from stays. One older update is kept as a spare file for the next to be
+        written over, which is faster. Plain updates that a crash has left are always removed. Files of tasks under way
+        are never touched.
         """
         oldest = file_time() - _KEPT_S
         spare = self._home / "work" / MASKED_SPARE if masked(task) else self._home / _MADE / SPARE
@@ -122,7 +123,7 @@ class TaskFolders:
         for path in folder.iterdir():
             name = path.name.removeprefix(".")  # of a file that is not whole yet (`whole_file`)
             owner = name.split(".")[1:2]
-            if owner and owner[0] in others:
+            if owner and (owner[0] in others or (owner[0] == task.id and path.suffix == CHECKPOINT)):
                 continue
             mine = name.startswith(f"{task.run}.") and not is_study_step(task)
             with suppress(FileNotFoundError):  # another task's, which was done meanwhile

@@ -14,6 +14,13 @@ from hanse_schemas.schema import DataSchema
 
 SPARE = "spare"
 """Name, beside a request's `output`, of an old file that the worker may write over: faster than a new one."""
+CHECKPOINT = ".checkpoint"
+"""Ending of `checkpoint_file`."""
+
+
+def checkpoint_file(output: Path) -> Path:
+    """The file from which the training goes on that writes `output`, where its process was killed."""
+    return output.with_name(f"{output.name}{CHECKPOINT}")
 
 
 def extra_output(output: Path, name: str) -> Path:

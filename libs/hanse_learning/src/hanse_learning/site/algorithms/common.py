@@ -29,11 +29,13 @@ def examples(session: Session, module: nn.Module | None = None) -> tuple[Tensor,
 
 def run(
     session: Session, local: LocalSteps, *, optimizer: Optimizer | None = None, seed: int | None = None,
-    total: int | None = None, share: tuple[float, float] = (0.0, 1.0),
+    total: int | None = None, share: tuple[float, float] = (0.0, 1.0), resumes: bool = False,
 ) -> Descent:  # fmt: skip
     """Take local steps on the session's examples.
 
     Args:
+        resumes: whether a training that was cut off may go on from the end of an epoch: these steps are all of the
+            round's, and `local` keeps nothing from step to step.
         optimizer: a fresh one of all parameters that are trained by default.
         total: steps; as configured by default.
         share: of the round's progress: from and to.
@@ -43,7 +45,7 @@ def run(
     begin, end = share
     return descend(
         local, x, y, session.config, made, seed=session.seed if seed is None else seed, total=total,
-        round_number=session.round, ranks=session.ranks,
+        round_number=session.round, ranks=session.ranks, checkpoints=session.checkpoints if resumes else None,
         on_progress=lambda done, text: session.on_progress(begin + (end - begin) * done, text),
     )  # fmt: skip
 

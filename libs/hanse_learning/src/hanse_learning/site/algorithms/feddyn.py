@@ -49,7 +49,7 @@ def train(session: Session) -> Trained:
     last = session.kept_as(GRADIENT, shared) or {name: torch.zeros_like(each) for name, each in shared.items()}
     local = _Dynamic(session.module, loss_of(session), shared, received, algorithm.alpha)
     local.last = [(parameter, last[name]) for name, parameter in shared.items()]
-    made = run(session, local)
+    made = run(session, local, resumes=True)
     kept = {
         name: torch.sub(last[name], parameter.detach() - received[name], alpha=algorithm.alpha)
         for name, parameter in shared.items()

@@ -47,4 +47,5 @@ def train(session: Session) -> Trained:
     if not isinstance(algorithm, FedProxConfig):
         raise invalid("train.algorithm.name", algorithm.name, "fedprox")
     shared = session.shared()
-    return train_with(session, Proximal(session.module, loss_of(session), shared, copies(shared), algorithm.mu))
+    local = Proximal(session.module, loss_of(session), shared, copies(shared), algorithm.mu)
+    return train_with(session, local, resumes=True)

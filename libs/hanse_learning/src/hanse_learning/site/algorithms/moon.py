@@ -75,13 +75,13 @@ def train(session: Session) -> Trained:
     module, measure = session.module, loss_of(session)
     former = session.kept_as(FORMER, module.state_dict())
     if former is None or algorithm.mu == 0:
-        made = run(session, LocalSteps(module, measure))
+        made = run(session, LocalSteps(module, measure), resumes=True)
     else:
         received, before = copy.deepcopy(module).eval(), copy.deepcopy(module).eval()
         before.load_state_dict(former)
         local = _Contrastive(module, measure, received, before, algorithm)
         try:
-            made = run(session, local)
+            made = run(session, local, resumes=True)
         finally:
             local.close()
     note = "the site's former model was lost; this round was trained without it" if session.lost else ""

@@ -92,6 +92,7 @@ class TrainingServer:
                 memory=body.get("memory_limit"),
                 foreign=ForeignSettings.model_validate(body.get("foreign") or {}),
                 settings=settings,
+                fingerprint=lambda: self._state().fingerprint,
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)

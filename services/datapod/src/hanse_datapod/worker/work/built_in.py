@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from torch import nn
 
 from hanse_datapod.worker.port import SPARE, DataState, WorkOutcome, extra_output
+from hanse_datapod.worker.work.checkpoint import checkpoint_of
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
@@ -56,9 +58,10 @@ def train(work: WorkContext) -> WorkOutcome:
     """Train, and write the update, the extras, and what stays at the site for its next round."""
     examples = work.data().train
     module, problem, received = receive(work, examples)
-    entries, private = received.entries, check_site_privacy(work.config)
+    entries, private, checkpoint = received.entries, check_site_privacy(work.config), checkpoint_of(work)
     with on_device(module, work.device):
-        made = train_with(private, _session(work, module, problem, received, examples))
+        session = replace(_session(work, module, problem, received, examples), checkpoints=checkpoint)
+        made = train_with(private, session)
         module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
     if not work.speaks:
         return WorkOutcome(None, len(examples), {})
@@ -82,6 +85,8 @@ def train(work: WorkContext) -> WorkOutcome:
     extras = {name: extra_output(work.output, name) for name in made.extras}
     for name, path in extras.items():
         write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling), sync=False)
+    if checkpoint is not None:
+        checkpoint.remove()
     note = "; ".join(part for part in (received.note, made.note, lost) if part)
     return WorkOutcome(work.output, len(examples), metrics, extras=extras, info=info, note=note)
 

@@ -35,6 +35,7 @@ class WorkContext:
         memory: bytes that the task may use, of all its processes; None: as much as there is.
         foreign: the site's interpreters for code of other frameworks.
         settings: where the data lie, for code that reads them itself; None: in no file.
+        fingerprint: of the data that `data` has read.
     """
 
     kind: TaskKind
@@ -59,6 +60,7 @@ class WorkContext:
     memory: int | None = None
     foreign: ForeignSettings = field(default_factory=ForeignSettings)
     settings: DataSettings | None = None
+    fingerprint: Callable[[], str] | None = None
 
     @property
     def speaks(self) -> bool:

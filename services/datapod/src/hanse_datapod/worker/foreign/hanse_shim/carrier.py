@@ -68,7 +68,9 @@ def serve(kind: str) -> None:
                 return
             work = partial(_do, side, said["job"])
             kept = LoadedRun(said["of"], said["files"], work, answers, requests)
+        kept.end_strangers()
         status = kept.do(said, arrays)
+        kept.end_strangers()
         if status is not None:
             kept.end()
             kept = None
