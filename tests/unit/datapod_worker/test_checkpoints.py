@@ -111,7 +111,7 @@ def test_a_training_that_is_cut_off_at_an_epochs_end_goes_on_to_the_same_bits(
     begun = after_one_round(tmp_path / "begun", config)
     whole = made(again_in(tmp_path / "whole", begun, config, fingerprint=None))
     assert writes.count == 0, "without a place for them there are none"
-    ends = 2 if "steps" in config["train"] else EPOCHS - 1
+    ends = EPOCHS - 1
     for killed_after in range(1, ends + 1):
         site = again_in(tmp_path / f"killed-{killed_after}", begun, config)
         writes.begin(killed_after)

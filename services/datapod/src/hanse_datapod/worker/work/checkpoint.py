@@ -58,6 +58,7 @@ class TaskCheckpoint:
         whole = {**arrays, _OF: self._of}
         with suppress(HanseError, OSError):
             write_tensors(self._path, layout_like(whole), whole)
+            self._path.chmod(0o600)
         self._last = time.monotonic()
 
     def remove(self) -> None:

@@ -51,6 +51,8 @@ def serve(kind: str) -> None:
         if (frame := frames.read(requests, MOST_BYTES)) is None:
             break
         said, arrays = frame
+        if kept is not None:
+            kept.end_strangers()
         if kept is not None and (said["of"] != kept.of or not kept.runs()):
             kept.end()
             kept = None
@@ -68,7 +70,6 @@ def serve(kind: str) -> None:
                 return
             work = partial(_do, side, said["job"])
             kept = LoadedRun(said["of"], said["files"], work, answers, requests)
-        kept.end_strangers()
         status = kept.do(said, arrays)
         kept.end_strangers()
         if status is not None:
