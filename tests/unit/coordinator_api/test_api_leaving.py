@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hanse_fabric.identity.keys import SigningKey
 from hanse_site.leaving import signed_leaving
 from hub_api import Site
 
 MEMBER = "/v1/projects/alpha/participants/north"
+
+
+@pytest.fixture
+async def token(api: Any, owner: str) -> str:
+    answer = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    return str(answer["token"])
 
 
 def said(api: Any, key: SigningKey, reason: str = "the study has ended", **other: Any) -> dict[str, Any]:

@@ -93,7 +93,7 @@ async def test_a_site_that_leaves_keeps_its_log_its_ledger_and_what_is_its_own(
 
     assert await leave(home) == 0, "again: nothing is left to do"
     assert "it was done before" in capsys.readouterr().out
-    assert await leave(home.parent) == ErrorCode.NOT_FOUND.exit_status, "a folder of no site"
+    assert await leave(home.parent) == ErrorCode.NOT_FOUND.value.exit_status, "a folder of no site"
 
 
 async def test_a_home_that_has_left_joins_again_with_new_keys_and_goes_on_with_its_log(
@@ -118,9 +118,9 @@ async def test_leaving_waits_until_the_datapod_is_stopped_and_names_what_it_work
     api: Api, owner: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with sole_owner(home):
-        assert await leave(home) == ErrorCode.LOCKED.exit_status
+        assert await leave(home) == ErrorCode.LOCKED.value.exit_status
         (home / "now.json").write_text(json.dumps({"tasks": [{"run": "abc", "step": "r7-train"}]}))
-        assert await leave(home) == ErrorCode.LOCKED.exit_status
+        assert await leave(home) == ErrorCode.LOCKED.value.exit_status
         assert "it works on r7-train of run abc" in capsys.readouterr().err
     assert load_identity(home) is not None
     assert not (await api.ok("GET", MEMBER, owner))["revoked"]
@@ -130,7 +130,7 @@ async def test_where_the_hub_is_away_nothing_is_removed_unless_it_is_gone_for_go
     api: Api, owner: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await api.client.close()
-    assert await leave(home) == ErrorCode.UNAVAILABLE.exit_status
+    assert await leave(home) == ErrorCode.UNAVAILABLE.value.exit_status
     assert "--without-hub" in capsys.readouterr().err
     assert load_identity(home) is not None
     assert await leave(home, "--without-hub") == 0
@@ -192,5 +192,5 @@ async def test_a_log_that_cannot_be_written_leaves_the_site_a_member(
         raise HanseError(ErrorCode.NO_SPACE, "the disk is full")
 
     monkeypatch.setattr(Outbox, "append", full)
-    assert await leave(home) == ErrorCode.NO_SPACE.exit_status
+    assert await leave(home) == ErrorCode.NO_SPACE.value.exit_status
     assert load_identity(home) is not None

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,12 @@ async def test_a_numpy_client_of_flowers_gives_in_a_datapod_what_it_gives_in_its
     assert trained.code_digest == hashlib.sha256(code.read_bytes()).hexdigest()
 
 
+def gone(process):
+    """Wait until it has ended; whoever has started it has not looked yet."""
+    while process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+
+
 LOADED = """
 SEEN = []
 SPLIT = float(np.random.normal())
@@ -166,6 +173,7 @@ async def test_a_runs_code_stays_loaded_and_still_and_no_other_run_finds_it(site
     assert not psutil.pid_exists(held.pid)
     (held,) = waiting()
     held.kill()
+    await asyncio.to_thread(gone, held)
     assert (await trained("b", 2))["seen"] == 1, "it was killed while it waited: the next task begins anew"
     everything = [first, second, other, await trained("b", 3)]
     for name in ("split", "noise"):
@@ -285,7 +293,8 @@ async def test_an_app_that_fails_is_refused_with_the_reason_and_nothing_of_the_d
 async def test_the_interpreter_stays_and_what_a_task_leaves_does_not(site):
     def interpreters():
         below = psutil.Process(site.process.pid).children(recursive=True)
-        return {each.pid for each in below if str(BEGIN) in each.cmdline()}
+        carriers = (each for each in below if str(BEGIN) in each.cmdline())
+        return {each.pid for each in carriers if each.status() != psutil.STATUS_STOPPED}
 
     good = TRAIN + "return reply(msg, arrays_of(msg))\n"
     await site.run(good)
@@ -386,5 +395,5 @@ async def test_a_datapod_does_not_do_what_the_sites_own_loops_do(site, tmp_path,
     assert caught.value.code is ErrorCode.POLICY, "before anything is spent on it"
     (tmp_path / "job.yaml").write_text(json.dumps({"rounds": 1, "code": {"kind": "own"}}))
     words = ["rehearse", str(tmp_path / "job.yaml"), "--data", str(site.folder / "ward.npz")]
-    assert await asyncio.to_thread(main, words) == ErrorCode.POLICY.exit_status
+    assert await asyncio.to_thread(main, words) == ErrorCode.POLICY.value.exit_status
     assert "the job is for sites whose own loops train" in capsys.readouterr().err

@@ -141,11 +141,12 @@ def test_the_hazards_of_the_survival_project_are_those_of_the_people_counted_by_
 def test_a_project_that_cannot_be_is_refused_before_anything_is_written(
     tmp_path: Path, kind: str, name: str, code: ErrorCode, said: str
 ) -> None:
-    (tmp_path / "there").mkdir()
+    into = tmp_path / "into"
+    (into / "there").mkdir(parents=True)
     with pytest.raises(HanseError) as caught:
-        write_project(kind, name, tmp_path)
+        write_project(kind, name, into)
     assert (caught.value.code, said in caught.value.message) == (code, True)
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert [path.name for path in into.iterdir()] == ["there"]
 
 
 def test_the_model_of_a_survival_rehearsal_is_read_as_its_readme_says(

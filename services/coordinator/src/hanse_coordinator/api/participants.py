@@ -86,18 +86,20 @@ async def leave(hub: Hub, request: Request) -> HasLeft:
     )
     VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"leaving of {body.participant}")
     check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
-    now, key = hub.clock.now(), entry.value.public_key
+    now, key, first = hub.clock.now(), entry.value.public_key, False
 
     def left(old: ParticipantRecord) -> ParticipantRecord:
+        nonlocal first
         # A site that was let in anew by this name meanwhile has other keys, and stays.
-        if old.revoked or old.public_key != key:
+        first = not old.revoked and old.public_key == key
+        if not first:
             return old
         return old.model_copy(update={"revoked": True, "left_at": now})
 
     changed = await hub.buckets.participants.change(left, project=body.project, participant=body.participant)
     if changed.value.public_key != key:
         return HasLeft(participant=body.participant)
-    if changed.value.left_at == now:
+    if first:
         await hub.audit_as(
             f"participant:{body.participant}", "its own key", body.project, "participant.leave",
             f"participant:{body.participant}", reason=body.reason,

@@ -47,7 +47,8 @@ class TaskCheckpoint:
             arrays = {name: np.array(array) for name, array in read_tensors(self._path)[1].items()}
         except (HanseError, OSError, ValueError):
             return None
-        return arrays if np.array_equal(arrays.pop(_OF, None), self._of) else None
+        of = arrays.pop(_OF, None)
+        return arrays if of is not None and np.array_equal(of, self._of) else None
 
     def due(self) -> bool:
         """Whether the last was a while ago."""
