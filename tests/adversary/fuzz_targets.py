@@ -36,7 +36,7 @@ from hanse_learning.codecs.deltas import apply_delta, delta_of
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
 from hanse_schemas.http.invitations import Invite
-from hanse_schemas.http.joining import AskChallenge, Join, Renew, ToConsent
+from hanse_schemas.http.joining import AskChallenge, Join, Renew, ToConsent, ToLeave
 from hanse_schemas.http.keys import CreateKey
 from hanse_schemas.http.models import Announced, Promote, Rollback
 from hanse_schemas.http.people import CreatePerson, Rights
@@ -92,6 +92,9 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
     ToConsent: {
         "project": "p", "participant": "s",
         "consent": {"terms": "a" * 64, "by": "Dr. Day", "at": "2026-05-01T12:00:00Z", "signature": "AAAA"},
+    },
+    ToLeave: {
+        "project": "p", "participant": "s", "reason": "done", "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA",
     },
 }  # fmt: skip
 _IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55, "person": b"ada@example.org"}
