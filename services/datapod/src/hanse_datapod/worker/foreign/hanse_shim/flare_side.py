@@ -77,6 +77,10 @@ class _Given:
         self.sent: Any = None
         return True
 
+    def seed(self) -> None:
+        """Seed the generators by the task."""
+        self._tasks.seed()
+
     def answer(self) -> None:
         """Answer the task with what was sent."""
         if self._tasks.answered:
@@ -147,6 +151,7 @@ def _client_api(given: _Given) -> Any:
                 raise SystemExit(0)
             said = given.said
             if given.model is None:
+                given.seed()
                 given.model = FLModel(
                     params_type=ParamsType.FULL, params=_params(given.arrays, said["framework"]),
                     start_round=0, current_round=said["round"] - 1, total_rounds=said["rounds"],

@@ -49,25 +49,32 @@ def version() -> str:
 def serve(tasks: Tasks) -> None:
     """Do a run's tasks. The app is loaded once, as by Flower's simulation; each message has a context of its own.
 
+    The first model, which may be made by another part of the app, ends it: then the next task loads the app anew.
+
     Raises:
         UnfitError: as `work`; what the app raises.
     """
     while (frame := tasks.next()) is not None:
-        tasks.answer(*work(*frame, tasks.place))
+        tasks.answer(*work(*frame, tasks))
+        if frame[0]["operation"] == "initialize":
+            return
 
 
-def work(said: dict[str, Any], arrays: Mapping[str, np.ndarray], place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def work(said: dict[str, Any], arrays: Mapping[str, np.ndarray], tasks: Tasks) -> tuple[dict[str, Any], dict[str, Any]]:
     """Do a task: (what is told of it, the model's arrays as `model/NAME` and what the app keeps as `kept/...`).
 
     Raises:
         UnfitError: for an app without what the task needs, or a reply of another form.
     """
+    place = tasks.place
     described = _described(place)
     run_config = {**described["config"], **said["config"]}
     context = _context(said, arrays, run_config)
     if said["operation"] == "initialize":
+        tasks.seed()
         return _first_model(said, described, context, place)
     app = _client_app(said, described, place)
+    tasks.seed()
     given = {name[6:]: array for name, array in arrays.items() if name.startswith("model/")}
     told, made = _asked(app, said, given, context)
     return told, made | _kept(context.state)

@@ -47,21 +47,23 @@ class Tasks:
         self.place, self.answered = place, True
         self._answers, self._requests, self._over, self._first = answers, requests, over, first
         self._number: Any = None
+        self._seed = 0
 
     def next(self) -> frames.Frame | None:
-        """The next task; the one before is over with this. None: there is none.
-
-        Generators are seeded by it, so that a task that is done again has the same bits.
-        """
+        """The next task; the one before is over with this. None: there is none."""
         if self._over is not None and self._number is not None:
             os.write(self._over, b".")
         frame, self._first = self._first, None
         if frame is None and self._requests is not None:
             frame = frames.read(self._requests, MOST_BYTES)
         if frame is not None:
-            self._number, self.answered = frame[0]["number"], False
-            seed_all(frame[0]["seed"])
+            self._number, self._seed, self.answered = frame[0]["number"], frame[0]["seed"], False
         return frame
+
+    def seed(self) -> None:
+        """Seed the generators by the task, once the code is loaded: done again, also in a new process, it has the same
+        bits."""
+        seed_all(self._seed)
 
     def answer(self, told: dict[str, Any], made: frames.Arrays | None = None) -> None:
         """Answer it."""
