@@ -3,7 +3,8 @@
 One deployment of real processes serves all seeds. Each seed kills, in a random order and at random moments of a run,
 the coordinator, an aggregator, the compensator, the registry, nats-server, the object store and a datapod by SIGKILL;
 the supervisor starts them again, as Kubernetes would. A masked run is compared with an undisturbed one in ring
-arithmetic without masks; even seeds mask by the compensator, odd ones pairwise: by default one run of each.
+arithmetic without masks; even seeds mask by the compensator, odd ones pairwise: by default one run of each. With odd
+seeds stored models go to sites as differences to those before, and the undisturbed run's go whole.
 `make chaos SEEDS=n` runs as many seeds of each kind as wanted.
 """
 
@@ -50,6 +51,9 @@ def job(kind: str, *, disturbed: bool, seed: int) -> dict[str, object]:
     pairwise = kind == "masked" and seed % 2 == 1
     mode = ("pairwise" if pairwise else "compensator") if disturbed else "ring"
     masking = {"secure_aggregation": {"mode": mode}} if kind == "masked" else {}
+    ways = (
+        {"codec": {"down": [{"name": "delta"}, {"name": "zstd"}]}} if as_differences(kind, seed) and disturbed else {}
+    )
     return {
         "rounds": ROUNDS[kind],
         "participants": {"minimum": len(SITES), "deadline": 120},
@@ -59,7 +63,13 @@ def job(kind: str, *, disturbed: bool, seed: int) -> dict[str, object]:
         "checkpoint_every": 5,
         "seed": 12 if pairwise else 11,
         **masking,
+        **ways,
     }
+
+
+def as_differences(kind: str, seed: int) -> bool:
+    """Whether a disturbed run's models go as differences."""
+    return kind == "stored" and seed % 2 == 1
 
 
 @dataclass
@@ -118,6 +128,9 @@ async def test_killing_every_process_in_turn_does_not_change_a_bit(scene: Scene,
     assert await waiting == expected, f"killed {list(killed)}; another model than undisturbed"
     assert killed, "the run was over before anything was killed"
     check_no_site_trained_twice(scene.deployment, run, killed, ROUNDS[kind])
+    if as_differences(kind, seed):
+        fetched = (await asyncio.to_thread(lambda: run.history)).on_the_wire()["store_down"]
+        assert fetched < 0.85 * len(SITES) * (ROUNDS[kind] + 1) * run.model.view.size
     await check_audit(scene.deployment, run)
 
 
