@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import good_invitation
 from hanse_coordinator.api.route import OWN, PUBLIC, Request, Route, view
@@ -9,7 +11,8 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import VerifyKey
-from hanse_fabric.messages.participants import Consent
+from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.participants import Consent, ParticipantRecord
 from hanse_fabric.names import Digest
 from hanse_schemas.http.joining import AskChallenge, Consented, Preview, ToConsent, check_clocks
 from hanse_schemas.http.projects import ProjectView
@@ -78,7 +81,7 @@ async def give_consent(hub: Hub, request: Request) -> Consented:
         raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")
     key = VerifyKey(entry.value.public_key)
     check_consent(hub, await hub.project(body.project), body.participant, body.consent, key)
-    if entry.value.consent != body.consent:
+    if is_news(entry.value, body.consent):
         await hub.buckets.participants.change(
             lambda old: old.model_copy(update={"consent": body.consent}),
             project=body.project, participant=body.participant,
@@ -87,26 +90,45 @@ async def give_consent(hub: Hub, request: Request) -> Consented:
     return Consented(terms=body.consent.terms)
 
 
+def is_news(record: ParticipantRecord, consent: Consent) -> bool:
+    """Whether a site has not agreed to these terms before, at whatever time and in whose name: each consent that is
+    written down is in the audit for good, which a site could fill. Pure."""
+    return record.consent is None or record.consent.terms != consent.terms
+
+
 def check_consent(hub: Hub, project: ProjectRecord, participant: str, consent: Consent | None, key: VerifyKey) -> None:
     """Whether a site agrees to the project's terms of now.
 
     Raises:
-        HanseError: CONFLICT where it does not, or has agreed to others; FORBIDDEN for a signature of somebody else.
+        HanseError: CONFLICT where it does not, or has agreed to others, or where there are none; TAMPERED for a
+            signature of somebody else; CLOCK_SKEW; INVALID_INPUT for a name that is none.
     """
+    if consent is not None:  # first of all, for nobody else may be told anything, or have anything written down
+        _verify(project.name, participant, consent, key)
+        now = hub.clock.now()
+        # A site may have agreed long before it can tell the hub; but nobody agrees in the future.
+        check_clocks(max(consent.at, now), now, field="consent.at")
     wanted = digest_of(project)
-    if wanted is None:
-        return
-    if consent is None or consent.terms != wanted:
+    if wanted is None and consent is not None:
+        raise HanseError(
+            ErrorCode.CONFLICT, f"consent: project {project.name} has no terms to agree to", hint="join without it"
+        )
+    if wanted is not None and (consent is None or consent.terms != wanted):
         given = "the site agrees to none" if consent is None else f"the site agrees to {consent.terms}"
         raise HanseError(
             ErrorCode.CONFLICT, f"consent: project {project.name} has terms, {wanted}; {given}",
             hint="read them first: hanse site preview URL TOKEN; then join with: --accept DIGEST. The token is still "
             "good; software of release 0.1.0 must be upgraded",
         )  # fmt: skip
-    check_clocks(consent.at, hub.clock.now(), field="consent.at")
-    said = SiteConsent(
-        project=project.name, participant=participant, terms=consent.terms, by=consent.by, at=consent.at
-    )  # fmt: skip
+
+
+def _verify(project: str, participant: str, consent: Consent, key: VerifyKey) -> None:
+    try:
+        said = SiteConsent(
+            project=project, participant=participant, terms=consent.terms, by=consent.by, at=consent.at
+        )  # fmt: skip
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"consent: {explain(error, SiteConsent)}") from None
     key.verify(consent.signature, said.canonical(), what=f"consent of {participant}")
 
 
