@@ -88,10 +88,12 @@ class LinkServer:
             step = _step_to_put(request)
             largest = largest_update(model_of(task), task.masking, self._settings.largest_model)
             _check_size(request.put, largest)
-            if not step.upload:
-                await self._quotas.take_upload(request.project, request.put.size)
+            if step.digests:  # else there are no more links
+                await self._quotas.take_upload(request.project, request.put.size, step.upload)
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
             state = await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in)
+            if state.upload:
+                self._quotas.begun(request.project, state.upload, request.put.size)
             up = sum(part_size(request.put.size, part.number) for part in state.parts)
             self._count(request, Passed(store_up=up))
             return LinkReply(upload=state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from hanse_schemas.http.runs import FINAL_STATES
 
 _FRESH_S, _FRESH_AT_LIMIT_S = 60.0, 5.0
 _KINDS = ("models", "updates", "masks")
+_BEGUN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ProjectQuotas:
     instance: str
     _measured: dict[tuple[str, str], _Measured] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _begun: OrderedDict[tuple[str, str], int] = field(default_factory=OrderedDict)
 
     async def take_site(self, project: str) -> None:
         """One more site; refused with QUOTA."""
@@ -73,8 +76,15 @@ class ProjectQuotas:
             _check("runs", project, sum(entry.value.state not in FINAL_STATES for entry in found), 1, limit)
         await self._take_storage(project, 0)
 
-    async def take_upload(self, project: str, size: int) -> None:
-        """An upload of `size` bytes that begins; refused with QUOTA."""
+    async def take_upload(self, project: str, announced: int, upload: str = "") -> None:
+        """An upload of so many bytes that begins, or goes on: what it was not begun with is more. Refused with QUOTA.
+
+        Args:
+            upload: its id, where it goes on. One whose beginning is not known here is counted once more.
+        """
+        size = announced - (self._begun.get((project, upload), 0) if upload else 0)
+        if size <= 0 < announced:
+            return
         await self._take_storage(project, size)
         if not self.quotas.bytes_a_day:
             return
@@ -92,6 +102,12 @@ class ProjectQuotas:
             before = entry.value.size if entry.value.day == day else 0
             record = UsageRecord(project=project, day=day, size=before + size)
             await self.buckets.usage.update(record, entry.revision, **mine)
+
+    def begun(self, project: str, upload: str, announced: int) -> None:
+        """Note that an upload has begun, or goes on, with so many bytes, which are counted."""
+        self._begun[project, upload] = max(announced, self._begun.pop((project, upload), 0))
+        while len(self._begun) > _BEGUN:
+            self._begun.popitem(last=False)
 
     async def _take_storage(self, project: str, size: int) -> None:
         def stored() -> int:

@@ -27,9 +27,13 @@ async def upload_object(hub: Hub, request: Request) -> UploadState:
     await hub.project(request.project)
     announced = ObjectRef(digest=body.digest, size=body.size)
     key = object_key(request.project, body.digest)
-    if not body.step.upload and await asyncio.to_thread(hub.store.find, key) is None:
-        await hub.quotas.take_upload(request.project, body.size)
+    # Of an object that is there, and of an upload that ends, nothing more is stored.
+    more = body.step.digests and (body.step.upload or await asyncio.to_thread(hub.store.find, key) is None)
+    if more:
+        await hub.quotas.take_upload(request.project, body.size, body.step.upload)
     state = await asyncio.to_thread(go_on, hub.store, key, announced, body.step, _UPLOAD_FOR)
+    if state.upload:
+        hub.quotas.begun(request.project, state.upload, body.size)
     if state.parts and not body.step.upload:
         await hub.audit(request.caller, request.project, "object.upload", f"object:{body.digest}")
     return state
