@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import AuditEvent
-from hanse_fabric.subjects import AUDIT
+from hanse_fabric.subjects import AUDIT, PRESENCE
 from hanse_schemas.schema import OpenSchema
 from hanse_site import SiteIdentity, SiteLink
 from hanse_site.identity import SIGNING_KEY, SiteRecord
@@ -73,3 +73,13 @@ async def test_of_a_home_and_its_copy_the_second_is_refused_until_the_first_is_s
 
     told = [AuditEvent.decode(record.data) for record in await bus.snapshot(AUDIT.stream, AUDIT.of(project="triage"))]
     assert {(event.action, event.subject) for event in told} == {("participant.twice", "participant:north")}
+
+
+@in_virtual_time
+async def test_a_site_whose_clock_was_wrong_is_let_in_from_where_it_was_moved_to(clock: Clock, tmp_path: Path) -> None:
+    site, bus = identity_in(tmp_path), MemoryBus(MemoryBroker(clock))
+    link = SiteLink(bus, site, None)
+    ahead = link.presence_message(place="a" * 32).model_copy(update={"sent_at": clock.now() + timedelta(days=365)})
+    await bus.publish(PRESENCE.of(project="triage", participant="north"), ahead.encode())
+    async with coordinator_doors(bus, keys={"north": site.signing_key.public_bytes}):
+        await link.presence(place="b" * 32)

@@ -15,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import AuditEvent, Presence
 from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.subjects import AUDIT, PRESENCE, Stream
+from hanse_schemas.http.joining import ALLOWED_SKEW_S
 
 _STREAM: Stream = PRESENCE.stream or Stream("")
 _MISSED = 2.75
@@ -67,6 +68,8 @@ class OnePlace:
         except HanseError:
             return "", 0.0  # it was set aside
         age = (self._bus.clock.now() - last.sent_at).total_seconds()
+        if age < -ALLOWED_SKEW_S:
+            return "", 0.0  # by a clock that was wrong then, it would hold for as long as that was ahead
         return (last.place, self._bus.clock.monotonic() + _lasts(last) - age) if last.place else ("", 0.0)
 
     async def _tell(self, who: tuple[str, str], now: float) -> None:
