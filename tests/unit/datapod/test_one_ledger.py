@@ -56,3 +56,40 @@ def test_two_sites_of_one_project_and_a_home_alone_are_as_they_were(tmp_path: Pa
     require_one_ledger(homes[:1], same, Policy())
     with pytest.raises(HanseError, match="two projects"):
         require_one_ledger([homes[0], tmp_path / "not joined yet"], same, Policy())
+
+
+@pytest.mark.parametrize("way", ["copy", "hard link", "link", "test data alone", "folder", "genotypes"])
+def test_the_same_people_are_the_same_by_whichever_path_link_or_copy(tmp_path: Path, way: str) -> None:
+    homes = [home(tmp_path, "triage", "triage"), home(tmp_path, "stroke", "stroke")]
+    one, other, third = (tmp_path / name for name in ("one.csv", "other.csv", "third.csv"))
+    one.write_text("age\n61\n")
+    third.write_text("age\n62\n")  # as long
+    match way:
+        case "copy" | "test data alone":
+            other.write_text(one.read_text())
+        case "hard link":
+            other.hardlink_to(one)
+        case "link":
+            other.symlink_to(one)
+        case "folder" | "genotypes":
+            pass
+    data = {"triage": DataSettings(train=one), "stroke": DataSettings(train=other)}
+    apart = {"triage": DataSettings(train=one), "stroke": DataSettings(train=third)}
+    if way == "test data alone":
+        data["stroke"] = DataSettings(train=third, test=other)
+    elif way == "folder":
+        for name, text in (("triage", "61"), ("stroke", "61"), ("apart", "62")):
+            (tmp_path / "images" / name / "ill").mkdir(parents=True)
+            (tmp_path / "images" / name / "ill" / "1.txt").write_text(text)
+        data = {name: DataSettings(train=tmp_path / "images" / name) for name in ("triage", "stroke")}
+        apart = {"triage": data["triage"], "stroke": DataSettings(train=tmp_path / "images" / "apart")}
+    elif way == "genotypes":
+        for name, text in (("a", "61"), ("b", "61"), ("c", "62")):
+            (tmp_path / f"{name}.bed").write_text(text)
+            (tmp_path / f"{name}.fam").write_text("f")
+        data = {"triage": DataSettings(train=tmp_path / "a"), "stroke": DataSettings(train=tmp_path / "b")}
+        apart = {"triage": DataSettings(train=tmp_path / "a"), "stroke": DataSettings(train=tmp_path / "c")}
+    with pytest.raises(HanseError, match="two projects with the same data"):
+        require_one_ledger(homes, lambda at: data[at.name], Policy())
+    require_one_ledger(homes, lambda at: data[at.name], SHARED)
+    require_one_ledger(homes, lambda at: apart[at.name], Policy())
