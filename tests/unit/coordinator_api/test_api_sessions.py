@@ -27,7 +27,7 @@ from hanse_coordinator.people.sessions import MOST_OF_A_PERSON
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT
-from hub_api import JOB, SCHEMA, Api, replica
+from hub_api import JOB, SCHEMA, Api, Site, replica
 
 PASSWORD = "seven grey herons over the Trave"
 NEW = "nine brown otters under the Alster"
@@ -464,3 +464,19 @@ async def test_keys_that_an_operator_made_do_not_outlive_their_rights(hub: Any, 
     listed = {key["name"]: key["void"] for key in (await hub.ok("GET", "/v1/keys", first))["keys"]}
     assert (listed["of ada"], listed["made by that key"], listed[""]) == (True, True, False)
     assert (await hub.refused("GET", "/v1/projects", made["key"]))[1] == "unauthenticated", "another of that name"
+
+
+async def test_a_sites_key_is_its_own_whoever_invited_it(hub: Any, second: Any) -> None:
+    operator = await hub.make_key("operator")
+    await hub.ok("POST", "/v1/projects", operator, {"name": "alpha", "schema": SCHEMA})
+    await hub.make_person("ada", "owner")
+    browser = Browser(hub)
+    await browser.enter("ada")
+    invited = await browser.ok("POST", "/v1/projects/alpha/invitations", {"participant": "north"})
+    joined = await hub.ok("POST", "/v1/join", body=await Site().body(hub, invited["token"]))
+    for api in (hub, second):
+        await api.ok("GET", "/v1/projects/alpha", joined["api_key"])
+    await hub.ok("DELETE", "/v1/people/ada", operator)
+    await second.ok("GET", "/v1/projects/alpha", joined["api_key"])
+    await hub.ok("POST", "/v1/projects/alpha/participants/north/revoke", operator)
+    assert (await hub.refused("GET", "/v1/projects/alpha", joined["api_key"]))[1] == "unauthenticated"

@@ -163,7 +163,12 @@ class KeyRing:
         return not await self.void_by(held[0])
 
     async def void_by(self, record: ApiKeyRecord) -> str:
-        """The person who made it, by themselves or by a key of theirs, and who may make none any more; else nothing."""
+        """The person who made it, by themselves or by a key of theirs, and who may make none any more; else nothing.
+
+        A site's own key comes from joining, whoever invited it: it ends when the site is revoked.
+        """
+        if record.participant is not None:
+            return ""
         made, seen = record, {record.id}
         while made.created_by.startswith(_KEY) and (by := made.created_by.removeprefix(_KEY)) not in seen:
             seen.add(by)
