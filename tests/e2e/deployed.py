@@ -196,10 +196,14 @@ def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **chang
 
 
 @contextmanager
-def site(project: Project, name: str, folder: Path, answer: Answer, *, ca: Path | None = None) -> Iterator[Site]:
-    """A site that answers each of its tasks by `answer`, in a thread of its own, while inside."""
-    accept = project.view().terms_digest or ""
-    joined = hanse.join(project_url(project), project.invite(name), home=folder / name, ca=ca, accept=accept)
+def site(project: Project, name: str, folder: Path, answer: Answer, **given: Any) -> Iterator[Site]:
+    """A site that answers each of its tasks by `answer`, in a thread of its own, while inside.
+
+    Args:
+        given: what else `hanse.join` takes.
+    """
+    whole = {"token": None, "accept": project.view().terms_digest or "", **given}
+    joined = hanse.join(project_url(project), whole.pop("token") or project.invite(name), home=folder / name, **whole)
     failures: list[BaseException] = []
 
     def work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 
 import hanse
-from e2e.deployed import Answer, DeployedHub, completed, honest, site, start_job
+from e2e.deployed import Answer, DeployedHub, completed, honest, project_url, site, start_job
 from hanse.hub import Hub, Project
 from hanse.site import PlainTask
+from hanse.site_task import SiteTask
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.digits import write_shares
+from hanse_site.consent import agree
 
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
 START = {"weight": np.zeros((10, 64), np.float32), "bias": np.zeros(10, np.float32)}
@@ -81,6 +84,53 @@ def test_two_teams_train_one_model_with_numpy_alone(hub: DeployedHub, client: Hu
     assert accuracy(dict(arrays), held_out["x"][seen], held_out["y"][seen]) > 0.6
     with pytest.raises(HanseError, match=r"it has no output\.bias, output\.weight, which a logistic has"):
         hanse.load(path)  # the job names a built-in model, and the teams trained one of their own
+
+
+def test_a_pipeline_with_a_policy_agrees_to_terms_and_does_nothing_beyond_them(client: Hub, tmp_path: Path) -> None:
+    project = client.projects.create(
+        "agreed", schema={"kind": "open"}, terms={"owner": "Ward 5", "purpose": "who needs a bed"}
+    )
+    url, token, home, first = (
+        project_url(project),
+        project.invite("north"),
+        tmp_path / "north",
+        project.view().terms_digest,
+    )
+    own = {"policy": {"masking": {"required": False}}, "examples": 12}
+    for accept, says in (("", "agrees to none"), ("0" * 64, "is not the digest of the project's terms")):
+        with pytest.raises(HanseError, match=says) as refusal:
+            hanse.join(url, token, home=home, accept=accept, **own)
+        assert refusal.value.code is ErrorCode.CONFLICT
+    asked: list[str] = []
+
+    def answer(task: SiteTask) -> None:
+        asked.append(task.kind)
+        honest(12)(task)
+
+    def ended(state: str) -> None:
+        run = project.run(start_job(project, participants={"quorum": 1.0}))
+        run.wait()
+        assert run.state == state, run.view.reason
+
+    with (
+        site(project, "north", tmp_path, answer, token=token, **own),  # the token is still good
+        site(project, "south", tmp_path, honest()),
+    ):
+        assert {each.participant: each.consent.terms for each in project.participants()} == dict.fromkeys(
+            ("north", "south"), first
+        )
+        ended("completed")
+        assert asked == ["train"]
+        later = project.set_terms(owner="Ward 5", purpose="who needs a bed, and when")
+        agree(tmp_path / "south", later.terms, later.terms_digest)
+        ended("failed")
+        assert asked == ["train"], "the pipeline was not asked"
+        agree(home, later.terms, later.terms_digest)
+        ended("completed")
+        assert asked == ["train", "train"]
+    left = [json.loads(line) for line in (home / "outbox.jsonl").read_text().splitlines()]
+    told = [each["digest"] for each in left if each["what"] == "consent"]
+    assert told[:2] == ["0" * 64, first], "each is written down before it would be sent"  # the hub hears of more soon
 
 
 def test_a_downloaded_version_can_be_started_from(project: Project, tmp_path: Path) -> None:
