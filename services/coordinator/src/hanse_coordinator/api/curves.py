@@ -40,7 +40,7 @@ def curves_of(
     Raises:
         HanseError: NOT_FOUND for a metric that no round has, naming those that there are.
     """
-    names = tuple(dict.fromkeys(name for each in rounds for name, told in each.metrics.items() if is_number(told)))
+    names = _names(rounds)
     metric = query.metric or (preferred if preferred in names else next(iter(names), ""))
     if metric not in names and query.metric is not None:
         raise HanseError(
@@ -49,9 +49,7 @@ def curves_of(
     overall = [number(each.metrics.get(metric)) for each in rounds]
     at = kept(overall, query.points)
     low, high = spans([each.get(metric) for each in spreads], at)
-    told = {site for index in at for site in rounds[index].sites}
-    wanted = {query.site} if query.site is not None else told if query.sites else set[str]()
-
+    drawn = [rounds[index] for index in at]
     return RunCurves(
         metric=metric,
         metrics=names,
@@ -60,8 +58,25 @@ def curves_of(
         overall=tuple(overall[index] for index in at),
         low=tuple(low),
         high=tuple(high),
-        sites={site: tuple(_of_site(rounds[index], site, metric) for index in at) for site in sorted(told & wanted)},
+        sites={site: tuple(_of_site(each, site, metric) for each in drawn) for site in sorted(_sites(drawn, query))},
     )
+
+
+def _names(rounds: Sequence[RoundMetrics]) -> tuple[str, ...]:
+    """Of all metrics that have a number in some round, in the order in which they came."""
+    found: dict[str, None] = {}
+    for each in rounds:
+        for name, told in each.metrics.items():
+            if name not in found and is_number(told):
+                found[name] = None
+    return tuple(found)
+
+
+def _sites(drawn: Sequence[RoundMetrics], query: CurvesQuery) -> set[str]:
+    """Those that are asked for, as far as they have told something."""
+    if query.site is not None:
+        return {query.site} if any(query.site in each.sites for each in drawn) else set()
+    return {site for each in drawn for site in each.sites} if query.sites else set()
 
 
 def _of_site(one: RoundMetrics, site: str, metric: str) -> Value:
