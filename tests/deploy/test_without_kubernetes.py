@@ -23,8 +23,9 @@ SETTINGS = {f"{PREFIX}{name.upper()}" for name in DatapodSettings.model_fields} 
 
 
 def docker_line() -> list[str]:
-    """The words of the `docker run` line in the docs."""
-    found = re.search(r"^    docker run .*?[^\\]\n", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    """The words of the line in the docs that has all that a container may be given."""
+    section = DOCS.read_text().split("### A container\n")[1]
+    found = re.search(r"^    docker run .*?[^\\]\n", section, re.MULTILINE | re.DOTALL)
     assert found is not None
     return shlex.split(found[0].replace("\\\n", " "))
 

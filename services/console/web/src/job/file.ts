@@ -39,11 +39,12 @@ export function changed(text: string, path: string[], value: unknown): string {
 export function firstJob(schema: DataSchema, sites: number): string {
   // Of a sum of two each knows the other's part, so masks need three sites; where two are there, these shall be able to begin.
   const masked = sites !== 2;
+  // Pairwise: a compensator's sums are refused by sites that have not pinned its key, which nobody does at first.
   const masks = masked
     ? `# Masks: nobody, the hub included, sees what one site has learnt; the sum is exact.
-secure_aggregation: {mode: compensator}`
+secure_aggregation: {mode: pairwise}`
     : `# With a third site, add masks, so that nobody, the hub included, sees what one site has learnt (minimum: 3):
-# secure_aggregation: {mode: compensator}`;
+# secure_aggregation: {mode: pairwise}`;
   if (schema.kind === "genotypes") {
     return `# A genome-wide study over all cohorts; sums are masked: nobody sees one cohort's numbers.
 workflow: association_study

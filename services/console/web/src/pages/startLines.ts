@@ -16,7 +16,7 @@ export function startLine(way: Way, hub: string, { token, participant }: IssuedI
     case "docker":
       return (
         `docker run -d --name hanse-${participant} --restart unless-stopped --read-only --tmpfs /tmp ` +
-        `-v hanse-${participant}:/var/lib/hanse-datapod -v /srv/data:/data:ro ` +
+        `-v hanse-${participant}:/var/lib/hanse-datapod -v /srv/data:/data:ro -p 127.0.0.1:8095:8095 -e HANSE_WINDOW=0.0.0.0:8095 ` +
         `-e HANSE_JOIN_URL=${hub} -e HANSE_TOKEN=${token} ${terms ? `-e HANSE_ACCEPT=${terms} ` : ""}${ca ? '-v "$PWD/hub-ca.pem:/etc/hanse/hub-ca.pem:ro" -e HANSE_HUB_CA=/etc/hanse/hub-ca.pem ' : ""}` +
         `-e HANSE_DATA=/data/train.csv hanse-datapod:0.1.0`
       );
