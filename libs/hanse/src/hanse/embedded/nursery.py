@@ -116,8 +116,9 @@ class Nursery:
 
     async def __aenter__(self) -> Self:
         if sys.platform == "linux":
-            answers = await (self._start() if self._kind.shared is None else self._connect(self._kind.shared))
-            self._reading = asyncio.create_task(self._read(answers), name="nursery")
+            with suppress(OSError):  # where it cannot be started, nor can they, which is said of them
+                answers = await (self._start() if self._kind.shared is None else self._connect(self._kind.shared))
+                self._reading = asyncio.create_task(self._read(answers), name="nursery")
         return self
 
     async def _start(self) -> asyncio.StreamReader:
