@@ -15,13 +15,19 @@ from typing import Any
 
 import pytest
 
+from hanse.site import not_agreed
 from hanse_datapod.agent import terms as terms_watch
+from hanse_datapod.home.begun_under import BegunUnder
 from hanse_datapod.home.status import lines, status
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.policy.terms import TermsPolicy
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Result
+from hanse_fabric.messages import Outcome, PrivacyTerms, Result, TaskKind
+from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_learning.pooled.layout import told_of, with_noise
+from hanse_privacy.ledger import Ledger
+from hanse_schemas.job import Evaluation
 from hanse_schemas.schema import OpenSchema
 from hanse_schemas.terms import ProjectTerms
 from hanse_site import enrol, joining, showing
@@ -49,13 +55,33 @@ async def played(tmp_path: Path) -> Any:
         if agreed is not None:
             agree(site.home, agreed, agreed.digest, "Dr. Day")
         await site.start()
+        found: list[Result] = []
         for number, fields in enumerate(given, start=1):
-            await site.give(task(f"r{number}-train", run=f"{number:012d}", **fields))
-        return [result for result, _ in sorted(await site.results(len(given)), key=lambda each: each[0].run)]
+            await site.give(task(f"r{number}-train", **{"run": f"{number:012d}"} | fields))
+            told = [result for result, _ in await site.results(number)]  # the newest of each step, in their order
+            found.append(next(result for result in told if result.step == f"r{number}-train"))
+        return found
 
     yield answers
     for site in made:
         await site.stop()
+
+
+def noise(**section: Any) -> PrivacyTerms:
+    """Of a run that has one round, as the hub says."""
+    given = {"placement": "local", "mechanism": "laplace", "epsilon": 1.0} | section
+    return PrivacyTerms(privacy=Privacy.model_validate(given), rounds=1, round=1, active=3)
+
+
+def next_to_no_noise() -> dict[str, Any]:
+    """An evaluation of fine bins, whose noise hides nothing."""
+    metrics = PrivateMetrics(epsilon=1e6)
+    counts = with_noise(Evaluation(metrics=("brier",), classes=2), metrics)
+    section = {"placement": "local", "mechanism": "dp_sgd", "epsilon": None, "noise_multiplier": 1.0}
+    return {
+        "kind": TaskKind.EVALUATE, "privacy": noise(**section, metrics=metrics),
+        "config": {"model": {"name": "mlp"}, "evaluate": {"counts": told_of(counts)}},
+    }  # fmt: skip
 
 
 BEYOND: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -65,6 +91,10 @@ BEYOND: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"algorithms": ["fedavg"]}, {"config": {"model": {}, "code": {"digest": "0" * 64}}}, "terms.algorithms"),
     ({"masked": True}, {}, "terms.masked"),
     ({"noise": True}, {}, "terms.noise"),
+    ({"epsilon": 1.0}, {"privacy": noise(epsilon=1.5)}, "terms.epsilon"),
+    ({"epsilon": 1.0}, {"privacy": noise(delta=0.5)}, "terms.epsilon"),
+    ({"epsilon": 1.0}, {"privacy": noise(epsilon=None, noise_multiplier=9.0)}, "terms.epsilon"),
+    ({"protocols": []}, next_to_no_noise(), "terms.protocols"),
 ]  # fmt: skip
 
 
@@ -108,7 +138,7 @@ async def test_terms_that_are_swapped_after_the_consent_are_not_the_sites(played
 async def test_control_a_site_that_holds_no_task_against_its_terms_works_under_any(
     played: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terms_watch, "check_terms", lambda *_: None)
+    monkeypatch.setattr(terms_watch, "terms_of", lambda *_, **__: None)
     shown, swapped = terms(masked=True), terms(version=2)
     tasks: list[dict[str, Any]] = [{"terms": swapped.digest}, {"terms": None}, {"terms": shown.digest}]
     answers = await played(Policy(), shown, *tasks)
@@ -211,3 +241,73 @@ def test_what_a_hub_writes_into_terms_moves_no_terminal_and_is_said_beside_what_
 def test_control_terms_as_they_came_move_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(showing, "plain", str)
     assert "\x1b" in shown_of(Site(tmp_path / "home").home)
+
+
+async def one_round_again_and_again(played: Any) -> list[Result]:
+    """The hub says that the run has one round, whose noise is for all that was agreed to, and asks for four."""
+    shown = terms(epsilon=1.0)
+    again = [{"terms": shown.digest, "run": "a" * 12, "privacy": noise()} for _ in range(4)]
+    answers: list[Result] = await played(Policy(), shown, *again)
+    return answers
+
+
+async def test_a_run_costs_no_more_than_was_agreed_to_however_many_rounds_the_hub_names(played: Any) -> None:
+    answers = await one_round_again_and_again(played)
+    refused = [each.reason for each in answers if each.outcome is Outcome.REFUSED]
+    assert len(refused) == 3
+    assert all("terms.epsilon" in each for each in refused)
+
+
+@pytest.mark.control("test_a_run_costs_no_more_than_was_agreed_to_however_many_rounds_the_hub_names")
+async def test_control_where_a_runs_rounds_are_not_added_up_each_costs_all_that_was_agreed_to(
+    played: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "_check_run", lambda *_: None)
+    answers = await one_round_again_and_again(played)
+    assert [each.outcome for each in answers] == [Outcome.DONE] * 4
+
+
+async def after_stricter_terms(folder: Path) -> tuple[Result, Result, Result]:
+    """The site agrees to terms that let everything, and later to some that want masks. The hub begins another run under
+    the first. What it is answered: of a run of before, of the other, and of that of before again."""
+    site, lax, strict = Site(folder / "home"), terms(), terms(version=2, masked=True)
+    agree(site.home, lax, lax.digest, "Dr. Day")
+    await site.start()
+    try:
+        for number, run in enumerate(("a", "b", "a"), start=1):
+            if number == 2:
+                agree(site.home, strict, strict.digest, "Dr. Day")
+            await site.give(task(f"r{number}-train", run=run * 12, terms=lax.digest))
+            answers = {result.step: result for result, _ in await site.results(number)}
+    finally:
+        await site.stop()
+    return answers["r1-train"], answers["r2-train"], answers["r3-train"]
+
+
+async def test_no_run_begins_under_terms_that_others_were_agreed_to_since(tmp_path: Path) -> None:
+    before, begun, goes_on = await after_stricter_terms(tmp_path)
+    assert (before.outcome, goes_on.outcome) == (Outcome.DONE, Outcome.DONE), "what began under them is done"
+    assert (begun.outcome, "agreed to others since" in begun.reason) == (Outcome.REFUSED, True)
+
+
+@pytest.mark.control("test_no_run_begins_under_terms_that_others_were_agreed_to_since")
+async def test_control_where_it_is_not_known_when_runs_began_the_hub_goes_on_under_what_lets_it_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BegunUnder, "knows", lambda *_: True)
+    _, begun, _ = await after_stricter_terms(tmp_path)
+    assert begun.outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(("asked", "fields", "rule"), BEYOND[:3] + BEYOND[4:6])
+@pytest.mark.control_inside
+def test_a_site_without_a_policy_goes_by_what_was_shown_too(
+    tmp_path: Path, asked: dict[str, Any], fields: dict[str, Any], rule: str
+) -> None:
+    for shown, refused in ((terms(**asked), True), (terms(), False)):  # the second is the control
+        site = Site(tmp_path / shown.digest[:8])
+        agree(site.home, shown, shown.digest, "Dr. Day")
+        runs: dict[str, str] = {}
+        told = not_agreed(site.home, task(terms=shown.digest, **fields), runs)
+        assert (told is not None and rule in told.message, told is None) == (refused, not refused)
+        assert bool(runs) is not refused, "nothing is known of a run that was refused"

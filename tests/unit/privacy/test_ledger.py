@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.terms import Work, round_noise
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, verify_ledger
 
 CHEAP = Event("pure", 0.3)
@@ -296,3 +298,30 @@ def test_the_ledgers_files_are_the_owners_alone(ledger: Ledger, tmp_path: Path) 
     assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
         f"{NAME}.{part}": 0o600 for part in ("jsonl", "head", "lock")
     }
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "dp_sgd"])
+def test_a_run_whose_noise_is_made_for_all_that_may_be_spent_of_it_ends_and_one_more_round_is_refused(
+    tmp_path: Path, mechanism: str
+) -> None:
+    privacy = Privacy.model_validate({"placement": "local", "mechanism": mechanism, "epsilon": 1.0})
+    work = Work.of(500, 50, epochs=1, steps=None) if mechanism == "dp_sgd" else None
+    noise = round_noise(PrivacyTerms(privacy=privacy, rounds=5, round=1, active=3), "north", work=work)
+    most = Budget(1.0, 1e-5)
+
+    def asked(number: int, *, run: str = "r", home: str = "") -> Charge:
+        return Charge("p", run, f"r{number}{home}", noise.event, noise.count)
+
+    ledger = Ledger(tmp_path, Budgets())
+    for number in range(5):
+        ledger.reserve(asked(number), run=most)
+    ledger.close()
+    ledger = Ledger(tmp_path, Budgets())  # and it knows that after a restart
+    with pytest.raises(HanseError, match=r"terms\.epsilon: run r has cost") as refused:
+        ledger.reserve(asked(5), run=most)
+    assert refused.value.code is ErrorCode.POLICY
+    ledger.reserve(asked(4), run=most)  # what was charged, and is not settled
+    ledger.reserve(asked(5, run="another"), run=most)
+    ledger.reserve(asked(5, home="/0123456789abcdef"), run=most)  # of another site that shares the ledger
+    ledger.reserve(asked(5))  # of terms that do not say
+    ledger.close()

@@ -51,6 +51,12 @@ MASKED = {"mode": "compensator", "minimum": 3}
 NOISE = {"placement": "local", "mechanism": "dp_sgd", "clip": 1.0, "epsilon": 2.0, "delta": 1e-5}
 
 
+def measured(epsilon: float, mechanism: str = "dp_sgd") -> dict[str, Any]:
+    """Noise of epsilon 1, and metrics that cost so much in the one evaluation; other than dp_sgd tells them of each of
+    two rounds' training, too."""
+    return NOISE | {"epsilon": 1.0, "mechanism": mechanism, "metrics": {"epsilon": epsilon, "bounds": {"loss": 1.0}}}
+
+
 @pytest.mark.parametrize(
     ("asked", "beyond", "within"),
     [
@@ -62,6 +68,9 @@ NOISE = {"placement": "local", "mechanism": "dp_sgd", "clip": 1.0, "epsilon": 2.
         ({"masked": True}, {"secure_aggregation": MASKED | {"mode": "ring"}}, {"secure_aggregation": MASKED}),
         ({"noise": True}, {}, {"privacy": NOISE}),
         ({"epsilon": 2.0}, {"privacy": NOISE | {"epsilon": 2.5}}, {"privacy": NOISE}),
+        ({"epsilon": 2.0}, {"privacy": NOISE | {"delta": 1e-4}}, {"privacy": NOISE | {"delta": 1e-6}}),
+        ({"epsilon": 2.0}, {"privacy": measured(1.1)}, {"privacy": measured(1.0)}),
+        ({"epsilon": 2.0}, {"privacy": measured(0.4, "laplace")}, {"privacy": measured(0.3, "laplace")}),
         ({"epsilon": 2.0}, {"privacy": NOISE | {"site_epsilon": {"north": 3.0}}}, {}),
         ({"epsilon": 2.0}, {"privacy": NOISE | {"epsilon": None, "noise_multiplier": 9.0}}, {}),
         ({"minimum_sites": 3}, {"participants": {"minimum": 2}}, {"participants": {"minimum": 3}}),

@@ -14,7 +14,7 @@ Masks, noise, a ledger and a log of what left come with a policy: `hanse.site_wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from hanse_site.consent import agreements, under
 from hanse_site.enrol import enrol
 from hanse_site.identity import SiteIdentity, load_identity
 from hanse_site.link import OpenTask, SiteLink, result_for
+from hanse_site.within_terms import HINT, beyond
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,7 @@ class Site:
     def __init__(self, url: str, token: str | None, *, home: Path, ca: Path | None, accept: str = "") -> None:
         """Enrol with a token, or go on with the identity that `home` holds already."""
         self._closing = False
+        self._runs: dict[str, str] = {}
         self._worker = LoopThread("hanse-site")
         try:
             self.identity = self._worker.do(_identity(url, token, home, ca, accept))
@@ -61,7 +63,7 @@ class Site:
                         return
                     if open_task.seconds_left <= 0 or not self._still_open(open_task):
                         continue
-                    refusal = not_agreed(self.identity.home, open_task.task) or cannot(open_task.task)
+                    refusal = not_agreed(self.identity.home, open_task.task, self._runs) or cannot(open_task.task)
                     if refusal is not None:
                         self._worker.do(refuse(self._link, open_task.task, refusal))
                         continue
@@ -105,12 +107,23 @@ class Site:
         return f"<hanse site {self.identity.participant} in {self.identity.project}>"
 
 
-def not_agreed(home: Path, task: Task) -> HanseError | None:
-    """Why a task is not this site's, where nobody here has agreed to the project's terms that it is under."""
+def not_agreed(home: Path, task: Task, runs: MutableMapping[str, str]) -> HanseError | None:
+    """Why a task is not this site's, where nobody here has agreed to the project's terms that it is under, or it goes
+    beyond them.
+
+    Args:
+        runs: under which terms runs have begun in this process; one that begins now is added.
+    """
     try:
-        under(agreements(home), task.terms)
+        terms = under(agreements(home), task.terms, begun=runs.get(task.run, "") == task.terms)
     except HanseError as error:
         return error
+    found = None if terms is None else beyond(terms, task)
+    if found is not None:
+        told = f"the project's terms forbid it: terms.{found.rule}: {found.value} is asked, agreed: {found.allowed}"
+        return HanseError(ErrorCode.POLICY, told, hint=HINT)
+    if terms is not None:
+        runs.setdefault(task.run, terms.digest)
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import threading
 from collections import Counter
@@ -33,6 +34,10 @@ BY_EXAMPLES = "dp_sgd"
 """Begins the notes of charges that follow from how many examples there are, also where all are in each sample."""
 _ROUNDING = 1 + 1e-9
 """A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
+_OF_RUN = 1.01
+"""A run whose noise is made for its whole budget does not exceed that by how exactly its parts are composed."""
+_HOME = re.compile(r"/[0-9a-f]{16}$")
+"""Ends the names of works of one of several homes that share a ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._totals: dict[str, Counter[Event]] = {}
+        self._runs: dict[tuple[str, str, str], Counter[Event]] = {}
         self._open: dict[str, Charge] = {}
         self._by_examples: set[str] = set()
         self._witness, self._turns = Witness(), Turns()
@@ -124,12 +130,13 @@ class Ledger:
             for entry in read_chain(folder, NAME):
                 self._count(entry, entry["hash"])
 
-    def reserve(self, *charges: Charge, turn: Turn | None = None) -> Balance:
+    def reserve(self, *charges: Charge, turn: Turn | None = None, run: Budget | None = None) -> Balance:
         """Charge what one answer releases, before it is made: all or nothing. It is on the disk when this returns.
 
         Args:
             charges: of one project.
             turn: the site's part in a run that is charged as a whole.
+            run: what the charges' run may cost one home, by terms that the site agreed to; None: they do not say.
 
         Returns:
             the project's balance, these included.
@@ -145,6 +152,7 @@ class Ledger:
             new = [charge for charge in charges if not self._is_open(charge)]
             if new:
                 self._check(new)
+                self._check_run(new, run)
             elif taken:
                 self._witness.require_whole()
             for charge in new:
@@ -284,6 +292,24 @@ class Ledger:
                     hint="the site's administrator decides, in the policy file (privacy)",
                 )
 
+    def _check_run(self, charges: Sequence[Charge], budget: Budget | None) -> None:
+        if budget is None:
+            return
+        total = Counter(self._runs.get(_run_of(charges[0]), Counter()))
+        spent = self._epsilon(total, budget.delta, "pld")
+        for charge in charges:
+            total[charge.event] += charge.count
+        after = self._epsilon(total, budget.delta, "pld")
+        if not after <= budget.epsilon * _OF_RUN:
+            raise HanseError(
+                ErrorCode.POLICY,
+                f"the project's terms forbid it: terms.epsilon: run {charges[0].run} has cost this site epsilon "
+                f"{spent:.4g} at delta {budget.delta:g}, this work would make it {after:.4g}, and {budget.epsilon:.4g} "
+                "was agreed to",
+                hint="a round that is asked again is paid again: the project's owner asks for less in a job than the "
+                "terms let, or asks the sites to agree to others",
+            )
+
     def _count(self, entry: Mapping[str, Any], digest: str) -> None:
         if self._witness.add(entry, digest) or self._turns.add(entry):
             return
@@ -295,11 +321,12 @@ class Ledger:
         charge = Charge(entry["project"], entry["run"], entry["work"], event, count, entry["note"])
         self._open[name] = charge
         self._totals.setdefault(charge.project, Counter())[event] += count
+        self._runs.setdefault(_run_of(charge), Counter())[event] += count
         if event.rate < 1 or charge.note.startswith(BY_EXAMPLES):
             self._by_examples.add(charge.project)
 
-    def _epsilon(self, total: Counter[Event], delta: float) -> float:
-        accountant = make_accountant(self._accountant)
+    def _epsilon(self, total: Counter[Event], delta: float, by: AccountantName | None = None) -> float:
+        accountant = make_accountant(by or self._accountant)
         for event, count in total.items():
             accountant.compose(event, count)
         return accountant.epsilon(delta)
@@ -350,3 +377,9 @@ def _body(charge: Charge) -> dict[str, Any]:
         "what": "charge", "project": charge.project, "run": charge.run, "work": charge.work,
         "event": charge.event.to_json(), "count": charge.count, "note": charge.note,
     }  # fmt: skip
+
+
+def _run_of(charge: Charge) -> tuple[str, str, str]:
+    """Project, run, and the home of several that share the ledger, which are each a site of the run."""
+    home = _HOME.search(charge.work)
+    return charge.project, charge.run, "" if home is None else home[0]

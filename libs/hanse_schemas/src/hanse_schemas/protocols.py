@@ -102,14 +102,18 @@ def asked_by(rules: Iterable[Rule], classes: int = 0) -> dict[str, int]:
     return asked
 
 
-def asked_by_job(job: Job) -> dict[str, int]:
-    """The protocols that a submitted job needs, as `asked_by`; what it would only like to have is not among them."""
+def asked_by_job(job: Job, *, trusted: bool = True) -> dict[str, int]:
+    """The protocols that a submitted job needs, as `asked_by`; what it would only like to have is not among them.
+
+    Args:
+        trusted: whether noise stands in for caution; not where nobody says how little of it is too little.
+    """
     prepare = job.prepare
     fits = isinstance(prepare, Prepare) and prepare.fitted is None
     asked = asked_by(prepare.rules, prepare.classes or 0) if isinstance(prepare, Prepare) and fits else {}
     counts = job.evaluate
     groups = 0 if counts.subgroups is None else len(counts.subgroups.labels)
-    noisy = job.privacy is not None
+    noisy = trusted and job.privacy is not None
     return asked if counts.optional else asked | asked_by_counts(
         counts.named, counts.bins, counts.classes, groups, noisy=noisy
     )  # fmt: skip

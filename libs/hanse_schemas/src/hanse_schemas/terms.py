@@ -14,6 +14,7 @@ from pydantic import Field
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest, Slug
 from hanse_schemas.protocols import ProtocolName, asked_by_job
 from hanse_schemas.schema import DataSchema
@@ -26,6 +27,8 @@ _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 By = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Who consents for a site, as the site says it."""
 _DEFAULT_ALGORITHM = "fedavg"
+AT_DELTA = 1e-5
+"""Of an epsilon that is agreed on: at a larger delta, the same epsilon is less noise."""
 
 
 class AskedTerms(Frozen):
@@ -36,10 +39,12 @@ class AskedTerms(Frozen):
         purpose: what it is for, in words.
         workflows: the kinds of runs; none: any.
         algorithms: of sites' training (`train.algorithm`); none: any, and the sites' own code.
-        protocols: of many fine questions (`hanse_schemas.protocols`) that jobs may ask; None: any.
+        protocols: of many fine questions (`hanse_schemas.protocols`) that jobs may ask; None: any. What is counted with
+            noise asks none of them, where `epsilon` says how much of it there is.
         masked: whether nothing leaves a site but within masked sums.
         noise: whether nothing is trained without differential privacy.
-        epsilon: that a job's section `privacy` may ask of a site, of all rounds together; None: not said.
+        epsilon: that a run may cost a site at delta 1e-5, of all its rounds, metrics and preparation together; None:
+            not said.
         minimum_sites: no step is asked of fewer.
         told: what a site will tell of itself and its data, a sentence each, for people.
     """
@@ -80,7 +85,7 @@ class ProjectTerms(Message):
         """A sentence for each thing that is agreed on; the columns of the data are not among them."""
         asked = self.asked
         protocols = "any" if asked.protocols is None else _named(asked.protocols, none="none")
-        epsilon = "" if asked.epsilon is None else f"; a job asks epsilon {asked.epsilon:g} of a site at most"
+        epsilon = "" if asked.epsilon is None else f"; a run costs a site epsilon {asked.epsilon:g} at most"
         return [
             f"{asked.owner} answers for project {self.project}",
             f"purpose: {' '.join(asked.purpose.split())}",
@@ -102,7 +107,7 @@ class ProjectTerms(Message):
             if name not in asked.algorithms:
                 found.append(f"train.algorithm: {name}; agreed: {_named(asked.algorithms)}")
         if asked.protocols is not None:
-            more = sorted(set(asked_by_job(job)) - set(asked.protocols))
+            more = sorted(set(asked_by_job(job, trusted=asked.epsilon is not None)) - set(asked.protocols))
             if more:
                 found.append(f"protocols: {', '.join(more)}; agreed: {_named(asked.protocols, none='none')}")
         if asked.masked and (job.secure_aggregation is None or job.secure_aggregation.mode == "ring"):
@@ -110,9 +115,7 @@ class ProjectTerms(Message):
         if asked.noise and job.privacy is None:
             found.append("privacy: none; agreed: nothing is trained without noise")
         if asked.epsilon is not None and job.privacy is not None:
-            highest = [job.privacy.epsilon, *job.privacy.site_epsilon.values()]
-            if not all(within(each, asked.epsilon) for each in highest):
-                found.append(f"privacy.epsilon: {job.privacy.epsilon}; agreed: {asked.epsilon:g} at most")
+            found += _beyond_epsilon(job, job.privacy, asked.epsilon)
         if job.participants.minimum < asked.minimum_sites:
             found.append(f"participants.minimum: {job.participants.minimum}; agreed: {asked.minimum_sites} at least")
         return found
@@ -142,9 +145,24 @@ def algorithm_of(train: dict[str, object]) -> str:
     return str(given.get("name", _DEFAULT_ALGORITHM)) if isinstance(given, dict) else str(given)
 
 
-def within(epsilon: float | None, most: float) -> bool:
-    """Whether a job's epsilon is said, and is not above the terms'. Pure."""
-    return epsilon is not None and epsilon <= most
+def within(epsilon: float | None, most: float, *, delta: float) -> bool:
+    """Whether an epsilon is said, and is not above the terms'. Pure."""
+    return epsilon is not None and epsilon <= most and delta <= AT_DELTA
+
+
+def _beyond_epsilon(job: Job, privacy: Privacy, most: float) -> list[str]:
+    """What of a job's noise costs a site more than was agreed to, metrics as if their costs simply added up."""
+    agreed = f"agreed: {most:g} at delta {AT_DELTA:g}, of all that a run costs a site"
+    highest = [privacy.epsilon, *privacy.site_epsilon.values()]
+    if not all(within(each, most, delta=privacy.delta) for each in highest):
+        return [f"privacy.epsilon: {privacy.epsilon} at delta {privacy.delta:g}; {agreed}"]
+    answers = -(-job.rounds // job.evaluate.every) if job.evaluate.every else 0
+    if privacy.mechanism != "dp_sgd":  # whose training tells no metrics
+        answers += job.rounds
+    metrics = 0.0 if privacy.metrics is None else answers * privacy.metrics.epsilon
+    if not all((each or 0.0) + metrics <= most for each in highest):
+        return [f"privacy.metrics: epsilon {metrics:g} in {answers} answers beside {privacy.epsilon}; {agreed}"]
+    return []
 
 
 def _named(names: tuple[str, ...], *, none: str = "any") -> str:

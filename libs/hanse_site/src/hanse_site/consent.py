@@ -142,21 +142,30 @@ def signed(made: Agreement, participant: str, key: SigningKey) -> Consent:
     return Consent(terms=digest, by=made.by, at=made.at, signature=base64.b64encode(key.sign(said.canonical())))
 
 
-def under(agreed: Sequence[Agreement], digest: str | None) -> ProjectTerms | None:
+def under(agreed: Sequence[Agreement], digest: str | None, *, begun: bool = False) -> ProjectTerms | None:
     """The terms that a task is under; None where it names none, and the site has agreed to none.
+
+    Args:
+        begun: whether the task's run began here under these terms. Others that were agreed to since are for runs that
+            begin: else a hub could go on under whichever let it most.
 
     Raises:
         HanseError: POLICY where the site has not agreed to them.
     """
     if digest is None and not agreed:
         return None
-    found = next((each.terms for each in agreed if each.terms.digest == digest), None)
+    allowed = agreed if begun else agreed[-1:]
+    found = next((each.terms for each in allowed if each.terms.digest == digest), None)
     if found is None:
         names = "no terms" if digest is None else f"terms {digest}"
+        older = any(each.terms.digest == digest for each in agreed)
+        why = "this site has agreed to others since, before the run began here" if older else (
+            "nobody has agreed to that at this site"
+        )  # fmt: skip
         raise HanseError(
-            ErrorCode.POLICY, f"terms: this task is under {names}, and nobody has agreed to that at this site",
+            ErrorCode.POLICY, f"terms: this task is under {names}, and {why}",
             hint="the site's administrator reads the project's terms, and agrees in the site's window or by: hanse "
-            "site agree",
+            "site agree" if not older else "the project's owner begins the run again, under the terms of now",
         )  # fmt: skip
     return found
 

@@ -83,6 +83,7 @@ class Admission:
         if (mib := self._policy.limits.mib_a_day) is not None:
             self._moved.begin(self._to_fetch(task), self._clock.now().timestamp(), mib)
         self._remembered.check(task)
+        self._terms.begin(task)
         self._folders.prepare(task)
         self._journal.begin(task)
         fetched = [ref for ref in self._to_fetch(task) if ref.key]

@@ -116,7 +116,7 @@ class TaskWork:
             hidden=not tells_examples(policy),
         )  # fmt: skip
         self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
-        self._moved = Moved(home)
+        self._moved, self._terms = Moved(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._admission = Admission(
             link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox,
@@ -230,8 +230,10 @@ class TaskWork:
         reserved = None
         if task.privacy is not None:
             reserved = await asyncio.to_thread(
-                self._budget.reserve, task, examples=examples, model=model, units=self._data.units
-            )
+                lambda: self._budget.reserve(
+                    task, examples=examples, model=model, units=self._data.units, most=self._terms.epsilon(task)
+                )
+            )  # fmt: skip
         try:
             outcome = await self._outcome(opened, reserved, examples, model, extras)
             return await asyncio.to_thread(self._ready, task, outcome, reserved)

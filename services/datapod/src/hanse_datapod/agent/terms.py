@@ -8,11 +8,13 @@ import asyncio
 import logging
 from pathlib import Path
 
+from hanse_datapod.home.begun_under import BegunUnder
 from hanse_datapod.home.outbox import CONSENT, Leaving, Outbox
-from hanse_datapod.policy.terms import TermsPolicy, check_terms
+from hanse_datapod.policy.terms import TermsPolicy, check_terms, terms_of
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Task
+from hanse_schemas.terms import ProjectTerms
 from hanse_site import SiteIdentity
 from hanse_site.consent import AGREED, agreements, keep_asked
 from hanse_site.project_terms import agreed_at_hub, consent_url, tell_agreement, terms_now
@@ -27,6 +29,7 @@ class TermsHere:
     def __init__(self, identity: SiteIdentity, home: Path, policy: TermsPolicy, outbox: Outbox, clock: Clock) -> None:
         self._identity, self._home, self._policy = identity, home, policy
         self._outbox, self._clock = outbox, clock
+        self._begun = BegunUnder(home)
         self._unknown: set[str] = set()
 
     def check(self, task: Task) -> None:
@@ -35,10 +38,34 @@ class TermsHere:
         Raises:
             HanseError: POLICY.
         """
+        check_terms(self._of(task), task)
+
+    def begin(self, task: Task) -> None:
+        """Write down that a task's run begins under the terms that it names. Blocks; any thread.
+
+        Raises:
+            HanseError: NO_SPACE.
+        """
+        if task.terms is not None:
+            self._begun.keep(task.run, task.terms)
+
+    def epsilon(self, task: Task) -> float | None:
+        """What the task's run may cost the site by its terms, at delta `AT_DELTA`; None: they do not say. Blocks.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        terms = self._of(task)
+        return None if terms is None else terms.asked.epsilon
+
+    def _of(self, task: Task) -> ProjectTerms | None:
         agreed = agreements(self._home)
         if task.terms is not None and all(each.terms.digest != task.terms for each in agreed):
             self._unknown.add(task.terms)
-        check_terms(self._policy, agreed, task)
+        # Where a task names the newest, it does not matter when its run began.
+        newest = not agreed or agreed[-1].terms.digest == task.terms
+        begun = not newest and task.terms is not None and self._begun.knows(task.run, task.terms)
+        return terms_of(self._policy, agreed, task, begun=begun)
 
     async def follow(self) -> None:
         """Until cancelled. A site that has agreed to nothing, and is asked under no terms, never asks the hub."""

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from hanse_datapod.policy.refusal import forbidden
+from hanse_datapod.study.tasks import asks_for_snps
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Frozen, MaskingMode, Task, TaskKind
+from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_learning.pooled.layout import counts_in
 from hanse_learning.preparation.plan import classes_in
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
-from hanse_schemas.terms import ProjectTerms, algorithm_of, within
+from hanse_schemas.terms import ProjectTerms
 from hanse_site.consent import Agreement, under
-
-_ASK = "the project's owner keeps to the terms, or asks the sites to agree to others"
-_OF_DATA = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY, TaskKind.PREPARE})
+from hanse_site.within_terms import HINT, beyond
 
 
 class TermsPolicy(Frozen):
@@ -31,59 +30,44 @@ class TermsPolicy(Frozen):
     changed: Literal["refuse", "keep"] = "refuse"
 
 
-def check_terms(policy: TermsPolicy, agreed: Sequence[Agreement], task: Task) -> None:
-    """Whether a task is within what the site has agreed to.
+def terms_of(policy: TermsPolicy, agreed: Sequence[Agreement], task: Task, *, begun: bool) -> ProjectTerms | None:
+    """The terms that a task is held against; None: there are none.
+
+    Args:
+        begun: whether the task's run began here under the terms that it names.
+
+    Raises:
+        HanseError: POLICY where nobody here has agreed to those of the task, or to others since.
+    """
+    try:
+        return under(agreed, task.terms, begun=begun)
+    except HanseError:
+        if policy.changed == "refuse":
+            raise
+    return agreed[-1].terms if agreed else None
+
+
+def check_terms(terms: ProjectTerms | None, task: Task) -> None:
+    """Whether a task is within terms.
 
     Raises:
         HanseError: POLICY.
     """
-    try:
-        terms = under(agreed, task.terms)
-    except HanseError:
-        if policy.changed == "refuse":
-            raise
-        terms = agreed[-1].terms if agreed else None
-    if terms is not None:
-        _check(terms, task)
+    if terms is None:
+        return
+    # Noise of which the terms do not say how much there is may be next to none.
+    protocols = _protocols_of(task, trusted=terms.asked.epsilon is not None)
+    found = beyond(terms, task, protocols=protocols, of_people=not asks_for_snps(task))
+    if found is not None:
+        raise forbidden(f"terms.{found.rule}", found.value, found.allowed, hint=HINT)
 
 
-def _check(terms: ProjectTerms, task: Task) -> None:
-    asked = terms.asked
-
-    def refuse(rule: str, value: object, allowed: object) -> HanseError:
-        return forbidden(f"terms.{rule}", value, allowed, hint=_ASK)
-
-    if task.project != terms.project:
-        raise refuse("project", task.project, terms.project)
-    if asked.workflows and task.workflow not in asked.workflows:
-        raise refuse("workflows", task.workflow, asked.workflows)
-    if task.kind is not TaskKind.INITIALIZE and task.peers < asked.minimum_sites:
-        raise refuse("minimum_sites", f"a step of {task.peers}", f"at least {asked.minimum_sites}")
-    if asked.algorithms and task.kind is TaskKind.TRAIN:
-        name = "site code" if task.config.get("code") else algorithm_of(task.config.get("train") or {})
-        if name not in asked.algorithms:
-            raise refuse("algorithms", name, asked.algorithms)
-    if asked.masked and task.kind in _OF_DATA and (task.masking is None or task.masking.mode is MaskingMode.RING):
-        raise refuse("masked", "an answer without masks", "masked sums")
-    if asked.noise and task.kind is TaskKind.TRAIN and task.privacy is None:
-        raise refuse("noise", "training without noise", "training with noise")
-    if asked.epsilon is not None and task.privacy is not None:
-        private = task.privacy.privacy
-        epsilon = private.site_epsilon.get(task.participant, private.epsilon)
-        if not within(epsilon, asked.epsilon):
-            raise refuse("epsilon", "no epsilon" if epsilon is None else epsilon, f"at most {asked.epsilon:g}")
-    if asked.protocols is not None:
-        more = tuple(sorted(_protocols_of(task) - set(asked.protocols)))
-        if more:
-            raise refuse("protocols", ", ".join(more), asked.protocols or "none")
-
-
-def _protocols_of(task: Task) -> set[str]:
-    """The protocols of many fine questions that a task asks."""
+def _protocols_of(task: Task, *, trusted: bool) -> set[str]:
+    """The protocols of many fine questions that a task asks; none of what is counted with noise that is `trusted`."""
     if task.kind is TaskKind.PREPARE:
         return set(asked_by(rules_of(task.config.get("prepare")), classes_in(task.config)))
     counts = counts_in(task.config) if task.kind is TaskKind.EVALUATE else None
     if counts is None:
         return set()
-    groups = counts.groups if counts.subgroups is not None else 0
-    return set(asked_by_counts(counts.names, counts.bins, counts.classes, groups, noisy=counts.scale is not None))
+    groups, noisy = counts.groups if counts.subgroups is not None else 0, trusted and counts.scale is not None
+    return set(asked_by_counts(counts.names, counts.bins, counts.classes, groups, noisy=noisy))

@@ -28,6 +28,7 @@ from hanse_fabric.messages import BudgetTold, HiddenFailure, LedgerHead, Result,
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
+from hanse_schemas.terms import AT_DELTA
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
@@ -104,13 +105,16 @@ class SiteBudget:
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
-    def reserve(self, task: Task, *, examples: int, model: Path | None, units: int | None = None) -> Reservation | None:
+    def reserve(
+        self, task: Task, *, examples: int, model: Path | None, units: int | None = None, most: float | None = None
+    ) -> Reservation | None:
         """Charge the ledger for a task, before work on it begins. None: it has no privacy terms.
 
         Args:
             examples: of the site's training data.
             model: the received model's file, whose size staircase noise depends on.
             units: who have the training data, where the project's schema says whose each example is.
+            most: epsilon that the task's run may cost this home at delta `AT_DELTA`, by the project's terms.
 
         Raises:
             HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
@@ -154,11 +158,13 @@ class SiteBudget:
             event = Event("pure", covered.asked.epsilon)
             charges.append(charge(event, 1, covered.in_words, "/metrics"))
             told |= covered.told
+        from hanse_privacy.ledger import Budget
+
         turn = _turn(task, self._turns_of, self._home)
         ledger = self._open()
         self._look_back(ledger, task)
         try:
-            balance = ledger.reserve(*charges, turn=turn)
+            balance = ledger.reserve(*charges, turn=turn, run=None if most is None else Budget(most, AT_DELTA))
         except HanseError as error:
             raise self._told(error, task) from None
         _report_metrics(task.project, balance)
