@@ -1,11 +1,15 @@
 """A hub that asks for metrics whose noise hides one example (`privacy.metrics` with `dp_sgd`), of a model that the site
-has made with its training data: then one training example moves the metric of every test example.
+has made with its training data: then one training example moves the metric of every test example. Or of a site that
+evaluates by a pipeline of its own, whose means nobody has cut by example: then one test example moves the mean.
 
 One patient alone has a value that draws the model away from what fits all test examples.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,8 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.work import built_in, site_state
+from hanse_datapod.pipeline.worker import PipelineWorker
+from hanse_datapod.worker.work import built_in, execute, site_state
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_schemas.schema import ArraySchema
@@ -127,3 +132,54 @@ async def test_control_metrics_of_what_other_training_has_kept_tell_whether_one_
     async with attacked(worker=site_with_or_without(tmp_path), **RULES) as hub:
         told = await told_of_kept(hub)
         assert told["site-1"] < 0.3 < 0.7 < told["site-0"]
+
+
+@contextmanager
+def pipelines() -> Iterator[Callable[[int], PipelineWorker]]:
+    """Makes sites with loops of their own, which tell the mean of squared errors over all their test examples."""
+    running: list[tuple[PipelineWorker, threading.Thread]] = []
+
+    def worker(index: int) -> PipelineWorker:
+        made = PipelineWorker((), 40)
+        errors = np.zeros(TESTED)
+        errors[0] = 0.0 if index else 1000.0**2
+
+        def loop() -> None:
+            while (task := made.next_task()) is not None:
+                task.report(TESTED, {"mse": float(errors.mean())})
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        running.append((made, thread))
+        return made
+
+    try:
+        yield worker
+    finally:
+        for made, thread in running:
+            made.end()
+            thread.join(20)
+
+
+async def told_by_pipelines(attacked: Attacked) -> tuple[dict[str, float] | None, str]:
+    with pipelines() as worker:
+        async with attacked(worker=worker, **RULES) as hub:
+            results = await hub.ask(*(evaluation(hub, name, {"steps": 1}, LINEAR) for name in hub.stage.names))
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    return {name: result.metrics["mse"] for name, result in results.items()}, ""
+
+
+async def test_noise_that_hides_one_example_is_added_to_no_metric_of_a_sites_own_pipeline(attacked: Attacked) -> None:
+    told, why = await told_by_pipelines(attacked)
+    assert (told, why != "") == (None, True)
+
+
+@pytest.mark.control("test_noise_that_hides_one_example_is_added_to_no_metric_of_a_sites_own_pipeline")
+async def test_control_a_mean_of_which_no_example_is_cut_tells_whether_one_patient_is_there(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "cut_of", lambda *_, **__: None)
+    told, why = await told_by_pipelines(attacked)
+    assert told is not None, why
+    assert told["site-1"] < 0.3 < 0.7 < told["site-0"]

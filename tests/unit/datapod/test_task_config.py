@@ -35,6 +35,14 @@ def test_a_codec_that_masks_or_noise_are_not_made_for_is_refused_by_name(made: A
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
+def test_site_code_is_refused_beside_dp_sgd_before_anything_is_charged() -> None:
+    private = PRIVATE.model_copy(update={"privacy": Privacy(placement="local", mechanism="dp_sgd", epsilon=1.0)})
+    with pytest.raises(HanseError, match=r"task\.config\.code.*nothing, beside dp_sgd"):
+        check_config(task(config={"code": {"digest": "0" * 64}}, privacy=private))
+    check_config(task(config={"code": {"digest": "0" * 64}}, privacy=PRIVATE))
+    check_config(task(config={}, privacy=private))
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -37,6 +37,9 @@ def check_config(task: Task) -> None:
         expected = "nothing, beside masks or noise"
         for name in ("up", "down") if masked(task) else ("down",):
             _require(f"task.config.codec.{name}", (task.config.get("codec") or {}).get(name), operator.not_, expected)
+    if task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd":
+        # Before anything is charged: nobody could promise how it treats each example.
+        _require("task.config.code", task.config.get("code"), operator.not_, "nothing, beside dp_sgd")
     for name, chain in (task.config.get("codec") or {}).items():
         if name in ("up", "down"):
             expected = "a list of codecs"

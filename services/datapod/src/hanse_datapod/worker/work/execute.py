@@ -105,7 +105,7 @@ def by_code(work: WorkContext, code: Code, *, built_in: bool) -> WorkOutcome:
     if work.kind is TaskKind.INITIALIZE:
         return _initialize(work, code, built_in=built_in)
     if work.kind is TaskKind.EVALUATE:
-        cut_of(work)
+        cut_of(work, by_code=True)
     examples = test_examples(work) if work.kind is TaskKind.EVALUATE else work.data().train
     given = receive(work, examples)[2] if built_in else receive_own(work, code)
     config = {**code_config(work), "frozen": sorted(given.entries.frozen)}

@@ -26,8 +26,12 @@ from hanse_learning.site.site_privacy import SitePrivacy, privatize
 _log = logging.getLogger(__name__)
 
 
-def cut_of(work: WorkContext) -> Mapping[str, float] | None:
+def cut_of(work: WorkContext, *, by_code: bool = False) -> Mapping[str, float] | None:
     """What an evaluation cuts each example's metrics to, whose noise hides one example; None: it hides none.
+
+    Args:
+        by_code: whether code of the site's own evaluates, or its own pipeline: they tell means, in which nothing of a
+            single example is cut.
 
     Raises:
         HanseError: INVALID_INPUT where the evaluation is of another model than the received one: what a site makes of
@@ -37,7 +41,7 @@ def cut_of(work: WorkContext) -> Mapping[str, float] | None:
     if cut is None:
         return None
     wanted = "of the received model, where noise hides one example (privacy.metrics with dp_sgd)"
-    if work.config.get("code"):
+    if by_code or work.config.get("code"):
         raise invalid("code", "an evaluation by site code", f"one by the built-in evaluation, {wanted}")
     algorithm = check_train(work.config.get("train") or {}).algorithm
     if algorithm.personal():
