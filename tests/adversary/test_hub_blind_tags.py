@@ -1,6 +1,6 @@
 """A hub that makes a site blind to answers that are near to each other, before it asks for two such: by a model of
-which an update has no finite numbers. No such answer leaves; but what a site keeps of its updates must not be of it,
-either.
+which an update has no finite numbers (no such answer leaves; but what a site keeps of its updates must not be of it,
+either), or by so many other questions that the site forgets the first.
 """
 
 from __future__ import annotations
@@ -52,4 +52,36 @@ async def test_control_where_what_is_not_finite_is_kept_and_compared_with_one_up
     monkeypatch.setattr(tags, "nearest", nearest)
     async with attacked(sites=5) as hub:
         read, why = await blinded(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def flushed(hub: LyingHub) -> tuple[Array | None, str]:
+    """The sum of all; then so many other models that no site remembers that; then a moved model without the target."""
+    first, why = await summed(hub, hub.stage.names, "s0")
+    assert first is not None, why
+    for number in range(1, tags.KEPT + 1):
+        other = np.random.default_rng(number).normal(size=len(MODEL))
+        await hub.ask(*(hub.task(name, f"f{number}", model=other) for name in hub.stage.names))
+    second, why = await summed(hub, without(hub, TARGET), "s1", model=MOVED)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_no_site_is_asked_so_much_that_it_forgets_to_what_an_answer_is_near(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tags, "KEPT", 6)
+    async with attacked(sites=5) as hub:
+        read, why = await flushed(hub)
+        assert read is None
+        assert HiddenFailure.UNFIT.text in why
+
+
+@pytest.mark.control("test_no_site_is_asked_so_much_that_it_forgets_to_what_an_answer_is_near")
+async def test_control_where_a_site_forgets_within_the_hour_one_update_is_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tags, "KEPT", 6)
+    monkeypatch.setattr(tags, "WEEK_S", 0.0)
+    async with attacked(sites=5) as hub:
+        read, why = await flushed(hub)
         assert is_of(hub, read, TARGET), why

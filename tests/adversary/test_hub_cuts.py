@@ -13,10 +13,10 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
-from adversary.stage import Array
+from adversary.stage import RATE, Array
 from adversary.works import MOVED, summed
 from hanse_datapod.agent import task_config
-from hanse_datapod.home import works
+from hanse_datapod.home import work_cuts, works
 from hanse_fabric.messages import HiddenFailure, PrivacyTerms
 from hanse_fabric.messages.privacy import Privacy
 
@@ -123,3 +123,39 @@ async def test_control_where_a_hub_may_write_what_a_budget_says_two_sums_of_the_
         read, true, why = await cut_by_the_config(hub)
         assert read is not None, why
         assert np.abs(read - true).max() < 1e-4
+
+
+async def on_a_grid_of_one_step(hub: LyingHub, moved: Array) -> tuple[Array | None, Array, str]:
+    """(the sum on a grid of which a step is twice what lies between the largest and the next, all sites' first numbers,
+    why not). A learning rate that is the same for all makes the answers as large as the hub wants them."""
+    values = np.array([abs(site.update(MODEL)[0]) for site in hub.stage.sites.values()])
+    rate = RATE * 0.5 / float(np.mean(np.sort(values)[-2:]))
+    config = {"model": {"name": "linear"}, "train": {"steps": 1, "optimizer": {"name": "sgd", "lr": rate}}}
+    bound = 16.0
+    whole, why = await summed(hub, hub.stage.names, "s1", config=config, plan=hub.plan(bits=64, bound=bound))
+    assert whole is not None, why
+    coarse = hub.plan(bits=64, bound=bound)
+    coarse = coarse.model_copy(update={"default": coarse.default.model_copy(update={"fraction": 0})})
+    rounded, why = await summed(hub, hub.stage.names, "s2", config=config, model=moved, plan=coarse)
+    return rounded, values * rate / RATE, why
+
+
+@models
+async def test_a_work_is_not_summed_again_rounded_to_a_coarser_grid(attacked: Attacked, moved: Array) -> None:
+    async with attacked(sites=5) as hub:
+        rounded, _, why = await on_a_grid_of_one_step(hub, moved)
+        assert rounded is None
+        assert "other limits" in why or HiddenFailure.UNFIT.text in why
+
+
+@models
+@pytest.mark.control("test_a_work_is_not_summed_again_rounded_to_a_coarser_grid")
+async def test_control_where_grids_are_forgotten_the_sum_is_of_who_alone_has_half_a_step(
+    attacked: Attacked, moved: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_cuts, "APART", 60)
+    async with attacked(sites=5) as hub:
+        rounded, values, why = await on_a_grid_of_one_step(hub, moved)
+        assert rounded is not None, why
+        assert np.count_nonzero(values >= 0.5) == 1, "one site alone has half a step"
+        assert abs(rounded[0]) == 1.0, "and the sum says so, with its sign"

@@ -6,22 +6,29 @@ import stat
 import numpy as np
 import pytest
 
+from hanse_datapod.home import tags as tags_of_home
 from hanse_datapod.home.tags import Tags
-from hanse_datapod.home.works import FILE, MaskedWork, Works
+from hanse_datapod.home.works import FILE, MaskedWork, Works, near_before
+from hanse_datapod.masking.remembered import grids_of
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import Ring
 from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.works.near import sketch as sketch_of
 from hanse_privacy.works.pairwise import Session
 from hanse_privacy.works.people import sketch
+from hanse_schemas.secure_aggregation import SecureAggregation
 from spans import members
 
 ANSWER, OTHER = b"a" * 32, b"o" * 32
 PEOPLE = [f"person {number}".encode() for number in range(200)]
 
 
-def asked(session="s1", *, work=b"w" * 32, request=b"r" * 32, project="triage", compensator=b"key", cut=b"c" * 32):
-    return MaskedWork("run", session, work, request, project, compensator, cut)
+def asked(
+    session="s1", *, work=b"w" * 32, request=b"r" * 32, project="triage", compensator=b"key", cut=b"c" * 32, grid=()
+):
+    return MaskedWork("run", session, work, request, project, compensator, cut, bytes(grid))
 
 
 def state(people=PEOPLE):
@@ -36,6 +43,10 @@ def code(act, *arguments, **named):
     with pytest.raises(HanseError) as caught:
         act(*arguments, **named)
     return caught.value.code
+
+
+def near_answers(works, given, tag, since=0.0):
+    return works._database.do(lambda database: near_before(database, given, tag, since))
 
 
 @pytest.fixture
@@ -111,9 +122,45 @@ def test_a_work_is_not_cut_to_other_limits_whatever_was_restarted(tmp_path):
     assert code(works.claim, asked("s2", cut=OTHER), ANSWER, state()) is ErrorCode.POLICY
     moved = asked("s2", work=b"v" * 32, cut=OTHER)
     works.check(moved)
-    assert code(works.check_near, moved, tag) is ErrorCode.POLICY
+    assert code(near_answers, works, moved, tag) is ErrorCode.POLICY
     assert code(works.claim, moved, ANSWER, state(), near=tag) is ErrorCode.POLICY
     works.claim(moved, ANSWER, state(), near=b"n" * 16)
+
+
+FITS = ((24, True), (27, True), (21, True), (28, False), (40, False), (20, False), (0, False))
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["default ring", "ring of its own"])
+def test_a_work_is_not_rounded_to_a_much_coarser_or_finer_grid(tmp_path, place):
+    def grid(fraction):
+        return [24, fraction] if place else [fraction, 24]
+
+    works, tag = Works(tmp_path), b"t" * 16
+    works.claim(asked(grid=(24, 24)), ANSWER, state(), near=tag)
+    for fraction, fits in FITS:
+        same, near = asked("s2", grid=grid(fraction)), asked("s2", work=b"v" * 32, grid=grid(fraction))
+        if fits:
+            works.check(same)
+            near_answers(works, near, tag)
+        else:
+            assert code(works.check, same) is ErrorCode.POLICY, fraction
+            assert code(near_answers, works, near, tag) is ErrorCode.POLICY, fraction
+    works.claim(asked("s3", work=b"u" * 32, grid=(40,)), ANSWER, state())
+    works.check(asked("s4", work=b"u" * 32, grid=(30,)))  # of a packed ring
+
+
+def test_what_an_earlier_release_kept_of_a_cut_has_no_grid(tmp_path):
+    works = Works(tmp_path)
+    works.claim(asked(), ANSWER, state())
+    works.check(asked("s2", grid=(3, 40)))
+    assert code(works.check, asked("s2", cut=OTHER)) is ErrorCode.POLICY
+
+
+def test_all_rings_of_a_plan_have_their_grids():
+    plan = make_plan(SecureAggregation(mode="compensator"), participants=5, weighting="uniform")
+    own = plan.model_copy(update={"entries": plan.entries | {"weight": Ring(bits=64, fraction=3, bound=8.0)}})
+    assert grids_of(plan)[0] == plan.default.fraction
+    assert sorted(grids_of(own)) == sorted([*grids_of(plan), 3])
 
 
 @pytest.mark.parametrize("length", [1.0, 1e-60, 1e60])
@@ -135,7 +182,42 @@ def test_what_an_earlier_release_kept_of_an_answer_is_read(tmp_path):
     tag, _ = tags.of(tmp_path / "one", 0.02)
     earlier = sketch_of(tmp_path / "one", tags._kept("secret", 32)).tobytes()
     tags._database.do(lambda database: database.execute("UPDATE sketches SET numbers = ?", (earlier,)))
-    assert Tags(tmp_path).of(tmp_path / "one", 1e-9) == (tag, True)
+    assert Tags(tmp_path).of(tmp_path / "one", 1e-6) == (tag, True)
+
+
+def updates(folder, count):
+    """Files of updates that are not near to each other."""
+    for number in range(count):
+        arrays = {"weight": np.random.default_rng(number).normal(size=50)}
+        write_tensors(folder / f"update-{number}", layout_like(arrays), arrays)
+    return [folder / f"update-{number}" for number in range(count)]
+
+
+def test_no_answer_of_a_week_is_forgotten_and_no_more_are_made_than_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tags_of_home, "KEPT", 4)
+    files, tags, other = updates(tmp_path, 7), Tags(tmp_path), Tags(tmp_path)  # two processes share the folder
+    given = [tags.of(file, 0.02, at=100.0)[0] for file in files[:4]]
+    assert code(other.of, files[4], 0.02, at=200.0) is ErrorCode.POLICY
+    assert code(tags.of, files[0], 0.02, at=200.0) is ErrorCode.POLICY, "nor may it ask for what is known again"
+    later = 101.0 + tags_of_home.WEEK_S
+    assert other.of(files[3], 0.02, at=later) == (given[3], True)
+    assert [tags.of(file, 0.02, at=later)[1] for file in files[4:6]] == [False, False]
+    assert other.of(files[3], 0.02, at=later) == (given[3], True), "the oldest are forgotten, and this one came again"
+    assert code(tags.of, files[0], 0.02, at=later) is ErrorCode.POLICY
+    assert other.of(files[0], 0.02, at=2 * later)[1] is False, "of a week ago, and older than what is kept"
+
+
+def test_nothing_is_kept_of_an_answer_that_may_not_be_near(tmp_path):
+    [file], tags = updates(tmp_path, 1), Tags(tmp_path)
+    tag, _ = tags.of(file, 0.02)
+
+    def let(_database, near):
+        raise HanseError(ErrorCode.POLICY, near.hex())
+
+    for _ in range(3):
+        assert code(tags.of, file, 0.02, let=let) is ErrorCode.POLICY
+    assert tags.of(file, 0.02) == (tag, True)
+    assert tags._database.do(lambda database: database.execute("SELECT count(*) FROM sketches").fetchone()) == (2,)
 
 
 def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_path):
@@ -198,7 +280,7 @@ def test_near_answers_among_the_same_members_are_unmasked_side_by_side_for_the_s
 def test_similar_answers_are_counted_since_a_time(works):
     for number in range(3):
         works.claim(asked(f"s{number}"), ANSWER, state(), tag=b"t" * 16, at=100.0 * number)
-    assert [works.similar(b"t" * 16, since) for since in (0.0, 100.0, 201.0)] == [3, 2, 0]
+    assert [near_answers(works, asked("s9"), b"t" * 16, since) for since in (0.0, 100.0, 201.0)] == [3, 2, 0]
 
 
 def test_beyond_the_limit_the_oldest_works_are_forgotten_and_refused(tmp_path):

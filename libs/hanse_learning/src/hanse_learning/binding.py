@@ -118,7 +118,7 @@ def work_digest(task: Task) -> bytes:
 def cut_digest(task: Task) -> bytes:
     """The cut, 32 bytes, of a masked task: bounds of the rings, by which rotation, clipping norms, bounds of metrics.
 
-    Not in it is the step of a ring's grid, which follows from how many take part.
+    Not in it is the step of a ring's grid, which follows from how many take part: a site keeps that beside it.
 
     Raises:
         HanseError: INVALID_INPUT for settings that cannot be read.

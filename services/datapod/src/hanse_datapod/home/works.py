@@ -55,6 +55,7 @@ class MaskedWork:
         run, session: of the sum.
         work, request, cut: the digests W and R, and of what answers are cut to (`hanse_learning.binding`).
         project, compensator: for whom; the compensator's key, empty without one.
+        grids: to which numbers are rounded: fraction bits, a byte each; none: they are whole.
     """
 
     run: str
@@ -64,10 +65,24 @@ class MaskedWork:
     project: str
     compensator: bytes
     cut: bytes
+    grids: bytes = b""
 
     @property
     def key(self) -> bytes:
         return session_key(self.run, self.session)
+
+
+def near_before(database: sqlite3.Connection, asked: MaskedWork, near: bytes, since: float) -> int:
+    """How many answers since a Unix time one is near to.
+
+    Args:
+        near: their tag.
+
+    Raises:
+        HanseError: POLICY where they were cut to other limits.
+    """
+    check_cut(database, near, asked.cut, asked.grids)
+    return int(one(database, "SELECT count(*) FROM answers WHERE tag = ? AND at >= ?", near, since)[0])
 
 
 class Works:
@@ -107,13 +122,13 @@ class Works:
             at: Unix time.
 
         Raises:
-            HanseError: as `check`, `check_near`, and `check_people` for works that it is near to, too; CONFLICT
+            HanseError: as `check`, `near_before`, and `check_people` for works that it is near to, too; CONFLICT
                 by the rules of `Past`; NO_SPACE where nothing more can be remembered.
         """
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
-            check_cut(database, near, asked.cut)
+            check_cut(database, near, asked.cut, asked.grids)
             _check_owners(database, _OF_TAG, tag, asked)
             check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
@@ -122,17 +137,9 @@ class Works:
                 work_sets.end_others(database, asked.work, (tag, among), but=asked.key)
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)
-            keep_cut(database, near, asked.cut)
+            keep_cut(database, near, asked.cut, asked.grids)
 
         self._database.do(do)
-
-    def check_near(self, asked: MaskedWork, near: bytes) -> None:
-        """Whether an answer may leave that is near to earlier ones, by what it and they are cut to.
-
-        Raises:
-            HanseError: POLICY where these are other limits.
-        """
-        self._database.do(lambda database: check_cut(database, near, asked.cut))
 
     def check_people(self, work: bytes, data: DataState, differ: int = 0, *, tag: bytes = b"") -> None:
         """Whether a work may be done on these data.
@@ -237,11 +244,6 @@ class Works:
 
         self._database.do(do)
 
-    def similar(self, tag: bytes, since: float) -> int:
-        """How many answers with this tag were made since a Unix time."""
-        query = "SELECT count(*) FROM answers WHERE tag = ? AND at >= ?"
-        return int(self._database.do(lambda database: database.execute(query, (tag, since)).fetchone()[0]))
-
     def _check(self, database: sqlite3.Connection, asked: MaskedWork) -> None:
         row = database.execute("SELECT request, left FROM answers WHERE session = ?", (asked.key,)).fetchone()
         if row is not None:
@@ -253,7 +255,7 @@ class Works:
                 )
             if row[1]:
                 raise gone(asked.session)
-        check_cut(database, asked.work, asked.cut)
+        check_cut(database, asked.work, asked.cut, asked.grids)
         if not _check_owners(database, _OF_WORK, asked.work, asked):
             return
         if one(database, "SELECT 1 FROM answers WHERE work = ?", asked.work) is None:
@@ -265,7 +267,7 @@ class Works:
     ) -> None:  # fmt: skip
         now = one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
         keep_people(database, data)
-        keep_cut(database, asked.work, asked.cut)
+        keep_cut(database, asked.work, asked.cut, asked.grids)
         database.execute(
             "INSERT INTO works VALUES (?, ?, ?, ?) ON CONFLICT (work) DO UPDATE SET used = excluded.used",
             (asked.work, asked.project, asked.compensator, now),

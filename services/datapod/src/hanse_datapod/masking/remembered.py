@@ -6,25 +6,30 @@ Loads numpy where an answer is held against earlier ones.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hanse_datapod.home.folders import masked
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.prefixes import Prefixes
-from hanse_datapod.home.works import MaskedWork, Works
+from hanse_datapod.home.works import MaskedWork, Works, near_before
 from hanse_datapod.policy.limits import DAY_S
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
-from hanse_fabric.messages import Masking, MaskingMode, Result, Task, TaskKind
+from hanse_fabric.messages import Masking, MaskingMode, Result, RingPlan, Task, TaskKind
 from hanse_learning.binding import cut_digest, request_digest, work_digest
 from hanse_learning.preparation.order import question_of
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
 from hanse_schemas.prepare import rules_of
+
+if TYPE_CHECKING:
+    from hanse_datapod.home.tags import Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Remembered:
         self._works = Works(self._folder, few=policy.masking.changed)
         self._prefixes = Prefixes(self._folder)
         self._policy, self._data, self._clock = policy, data, clock
+        self._tags: Tags | None = None
 
     def check(self, task: Task) -> None:
         """Whether the work may be begun.
@@ -82,24 +88,30 @@ class Remembered:
         rules = self._policy.masking
         if not hides(task):
             return Tag()
-        from hanse_datapod.home.tags import Tags
-
-        tags, near = Tags(self._folder), b""
+        tags, near = self._known_tags(), b""
         fixed = tags.fixed() if rules.fixed(task) else None
         if task.kind is TaskKind.TRAIN and update is not None and rules.near:
-            near, again = tags.of(update, rules.near)
-            if again:
-                self._works.check_near(_work_of(task), near)
-            if again and fixed is None:
-                rules.check_similar(self._works.similar(near, self._clock.now().timestamp() - DAY_S))
+            now = self._clock.now().timestamp()
+
+            def let(database: sqlite3.Connection, tag: bytes) -> None:
+                often = near_before(database, _work_of(task), tag, now - DAY_S)
+                if fixed is None:
+                    rules.check_similar(often)
+
+            near, _ = tags.of(update, rules.near, at=now, let=let)
         return Tag(near if fixed is None else fixed, near)
 
     def blinding(self, task: Task) -> bytes:
         """What hides the numbers that the site does not give to the sum: 32 bytes, of this request and site alone, and
         always the same."""
+        return self._known_tags().derived(request_digest(task) + task.participant.encode())
+
+    def _known_tags(self) -> Tags:
         from hanse_datapod.home.tags import Tags
 
-        return Tags(self._folder).derived(request_digest(task) + task.participant.encode())
+        if self._tags is None:
+            self._tags = Tags(self._folder)
+        return self._tags
 
     def check_people(self, task: Task, data: DataState, tag: Tag) -> None:
         """Whether an answer made of these data may leave.
@@ -170,7 +182,14 @@ def _work_of(task: Task) -> MaskedWork:
         project=task.project,
         compensator=_summed_by(task.masking),
         cut=cut_digest(task),
+        grids=grids_of(task.masking.ring) if task.kind is TaskKind.TRAIN else b"",
     )
+
+
+def grids_of(plan: RingPlan) -> bytes:
+    """Fraction bits of a plan's rings, a byte each: of the default, then by name, which are in the cut's digest."""
+    rings = [plan.default, *(ring for _, ring in sorted(plan.entries.items()))]
+    return bytes(ring.fraction for ring in rings)
 
 
 def _summed_by(masking: Masking) -> bytes:
