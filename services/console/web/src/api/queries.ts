@@ -1,6 +1,7 @@
 // What pages ask the hub, and how often anew.
 
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect } from "react";
 import { ask, path } from "./client";
 import type {
   AskedTerms, AuditEntry, Checked, Evaluation, HitView, HubView, InvitationView, IssuedInvitation, Job, KeyView, ModelView, ParticipantView,
@@ -37,9 +38,9 @@ export const participantsOf = (project: string) => ({
   refetchInterval: SOON,
 });
 
-/** `live`: asked anew again and again. */
-export const useParticipants = (project: string, live = true) =>
-  useQuery({ ...participantsOf(project), refetchInterval: live && SOON });
+/** `live`: asked anew again and again; `enabled`: false: not asked yet. */
+export const useParticipants = (project: string, live = true, enabled = true) =>
+  useQuery({ ...participantsOf(project), refetchInterval: live && SOON, enabled });
 
 export const useInvitations = (project: string) =>
   useQuery({
@@ -82,7 +83,7 @@ export const useModels = (project: string, most = MODELS_PAGE) =>
     placeholderData: (former) => former,
   });
 
-export const AUDIT_PAGE = 100;
+export const AUDIT_PAGE = 50;
 
 /** A page of the audit, newest first; `project` null: of what belongs to no project. */
 export const auditOf = (project: string | null, wanted: Record<string, string>, before: number | null, limit = AUDIT_PAGE) => ({
@@ -95,24 +96,48 @@ export const auditOf = (project: string | null, wanted: Record<string, string>, 
   staleTime: 10_000,
 });
 
-/** A run's curve of one metric. While the run goes on it is asked anew as rounds finish. */
-/** `sites`: true: each of them; a name: that one alone; null: none. */
-export const curvesOf = (project: string, run: string, metric: string | null, sites: true | string | null, finished: number) => ({
-  queryKey: ["curves", project, run, metric, sites, finished],
+/** A run's curve of one metric; null: of the hub's choice. `sites`: true: each of them; a name: that one alone; null: none. */
+export const curvesOf = (project: string, run: string, metric: string | null, sites: true | string | null) => ({
+  queryKey: ["curves", project, run, metric, sites],
   queryFn: () => {
     const which: Record<string, string> = typeof sites === "string" ? { site: sites } : { sites: String(sites === true) };
     const query = new URLSearchParams({ points: "300", ...which, ...(metric ? { metric } : {}) });
     return ask<RunCurves>(path`/v1/projects/${project}/runs/${run}/curves` + `?${query}`);
   },
-  staleTime: 60_000,
+  staleTime: 10_000,
   gcTime: 30_000,
 });
+
+/** Asked at once, whatever has finished, and anew when a round has finished that the answer does not have. */
+export function useCurves(project: string, run: string, metric: string | null, sites: true | string | null, finished: number) {
+  const asked = useQuery({ ...curvesOf(project, run, metric, sites), placeholderData: keepPreviousData });
+  const { data, isPlaceholderData, refetch } = asked;
+  const newest = data?.rounds.at(-1) ?? 0;
+  const behind = data !== undefined && !isPlaceholderData && newest < finished;
+  useEffect(() => {
+    if (behind) void refetch({ cancelRefetch: false });
+  }, [behind, newest, finished, refetch]);
+  return asked;
+}
+
+/** What a run's page asks first: asked while somebody is about to open it, it is there when they do. */
+export function useAhead() {
+  const queries = useQueryClient();
+  return useCallback(
+    (project: string, run: string) => {
+      void queries.prefetchQuery(runOf(project, run));
+      void queries.prefetchQuery(curvesOf(project, run, null, null));
+    },
+    [queries],
+  );
+}
 
 export const useEvaluation = (project: string, run: string, round: number) =>
   useQuery({
     queryKey: ["evaluation", project, run, round],
     queryFn: async () => (await ask<Evaluation>(path`/v1/projects/${project}/runs/${run}/evaluation`)).newest,
     placeholderData: (former) => former,
+    enabled: round > 0,
     gcTime: 30_000,
   });
 

@@ -102,8 +102,9 @@ export function Audit({ project }: { project: string | null }) {
 function Entries({ entries }: { entries: AuditEntry[] }) {
   return (
     <Table label="Decisions" heads={["When", "Who", "What", "Of what", "More"]}>
-      {entries.map((entry) => (
-        <tr key={entry.sequence}>
+      {/* By their place: on the next page the rows stay, and what stands in them changes. */}
+      {entries.map((entry, at) => (
+        <tr key={at}>
           <td>
             <Moment at={entry.at} />
           </td>

@@ -29,7 +29,7 @@ export function Compare({ project, runs: listed }: { project: string; runs: stri
   }, [runs.map((run) => run.run).join(), runs.length]);
   const metric = chosen ?? names[0] ?? null;
   const curves = useQueries({
-    queries: runs.map((run) => ({ ...curvesOf(project, run.run, metric, null, run.round), enabled: metric !== null && run.round > 0 })),
+    queries: runs.map((run) => ({ ...curvesOf(project, run.run, metric, null), enabled: metric !== null && run.round > 0 })),
   });
   const error = asked.find((one) => one.error)?.error;
   const above: [string, string][] = [["Overview", "/"], [project, `/projects/${project}`]];

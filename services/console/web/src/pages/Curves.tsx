@@ -1,7 +1,7 @@
 import { Checkbox, Select, Text } from "@mantine/core";
-import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQueryClient } from "@tanstack/react-query";
 import { memo, useMemo, useState } from "react";
-import { curvesOf } from "../api/queries";
+import { curvesOf, useCurves } from "../api/queries";
 import type { RunCurves } from "../api/types";
 import { Chart, type Series } from "../parts/Chart";
 import { mainMetrics, number } from "../parts/numbers";
@@ -14,23 +14,31 @@ interface Given {
   finished: number;
   /** A site whose own curve is drawn beside the whole. */
   site: string | null;
+  /** Whether a run without a curve may yet have one. */
+  begins: boolean;
 }
 
 /** A metric over the rounds, with a band over the sites where their numbers are told; and the sites one by one. */
-export const Curves = memo(function Curves({ project, run, finished, site }: Given) {
+export const Curves = memo(function Curves({ project, run, finished, site, begins }: Given) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [each, setEach] = useState(false);
   const wanted = each || site;
-  const curves = useQuery({ ...curvesOf(project, run, chosen, wanted, finished), placeholderData: keepPreviousData, enabled: finished > 0 });
+  const curves = useCurves(project, run, chosen, wanted, finished);
   const names = useMemo(() => order(curves.data?.metrics ?? []), [curves.data?.metrics]);
   const queries = useQueryClient();
-  // The others are at hand by the time that somebody who opens the list has chosen one.
+  // The others are at hand by the time that somebody who points at the list has chosen one.
   const fetchOthers = () => {
-    for (const name of names.slice(0, 6)) void queries.prefetchQuery(curvesOf(project, run, name, wanted, finished));
+    for (const name of names.slice(0, 6)) void queries.prefetchQuery(curvesOf(project, run, name, wanted));
   };
   const drawn = useMemo(() => curves.data && seriesOf(curves.data, each, site), [curves.data, each, site]);
-  if (finished === 0 || !curves.data || !drawn) return null;
-  if (names.length === 0) return null;
+  if (!curves.data || !drawn) return null;
+  if (names.length === 0) {
+    return begins ? (
+      <Section title="Metrics">
+        <Text c="dimmed">Curves begin with the first round that was evaluated.</Text>
+      </Section>
+    ) : null;
+  }
   const told = curves.data;
   const newest = told.overall.findLast((value) => value !== null);
   return (
@@ -43,7 +51,7 @@ export const Curves = memo(function Curves({ project, run, finished, site }: Giv
           )}
           <Select
             aria-label="Metric" size="xs" data={names} value={told.metric} onChange={setChosen} allowDeselect={false}
-            onDropdownOpen={fetchOthers}
+            onPointerEnter={fetchOthers} onDropdownOpen={fetchOthers}
             comboboxProps={{ transitionProps: { duration: 0 } }}
           />
         </div>

@@ -1,10 +1,10 @@
 import { Alert, Button, Modal, Progress, Text } from "@mantine/core";
-import { memo, useCallback, useMemo, useState } from "react";
+import { memo, useCallback, useEffect, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { stringify } from "yaml";
-import { ended, steer, useChange, useParticipants, useRun } from "../api/queries";
+import { ended, steer, useAhead, useChange, useParticipants, useRun } from "../api/queries";
 import type { RunView } from "../api/types";
-import type { Line as Told } from "../live/run";
+import type { Line as Told, Live } from "../live/run";
 import { useCalm } from "../live/useCalm";
 import { useLiveRun, type Line } from "../live/useLiveRun";
 import { Copyable } from "../parts/Copyable";
@@ -14,6 +14,7 @@ import { Facts, Page, Section } from "../parts/Page";
 import { Problem } from "../parts/Problem";
 import { State, stateOfRun } from "../parts/State";
 import { Ago, Moment } from "../parts/Time";
+import { useInParts } from "../parts/useInParts";
 import { Curves } from "./Curves";
 import { EvaluationPlots } from "./EvaluationPlots";
 import { RunSites } from "./RunSites";
@@ -28,7 +29,12 @@ export function Run({ project, run: id }: { project: string; run: string }) {
   const [site, setSite] = useState<string | null>(null);
   const toggle = useCallback((name: string) => setSite((open) => (open === name ? null : name)), []);
   const finished = useCalm(live.finished || (run.data && ended(run.data) ? run.data.round : 0), 1_000);
-  const sites = useParticipants(project, !(run.data && ended(run.data)));
+  // What sites tell of themselves stands in the rows of those that have come: it waits for them.
+  const sites = useParticipants(project, !(run.data && ended(run.data)), live.round > 0);
+  // The head comes first, and the hub is asked; then what a window shows; then the rest.
+  const drawn = useInParts(3, 1, 1);
+  const ahead = useAhead();
+  useEffect(() => ahead(project, id), [ahead, project, id]);
   const told = useMemo(() => Object.fromEntries((sites.data ?? []).map((one) => [one.participant, one])), [sites.data]);
   if (run.error && !run.data) return <Problem error={run.error} retry={() => void run.refetch()} />;
   if (!run.data) return <Loading what="the run" />;
@@ -42,7 +48,7 @@ export function Run({ project, run: id }: { project: string; run: string }) {
       title={view.name || id}
       above={[["Overview", "/"], [project, `/projects/${project}`]]}
       state={<State is={stateOfRun(view)} />}
-      actions={over ? <Again project={project} run={view} /> : <Steering project={project} run={view} />}
+      actions={drawn > 1 && (over ? <Again project={project} run={view} /> : <Steering project={project} run={view} />)}
     >
       {line !== "ended" && (
         <Text size="sm" c="dimmed" role="status" className="line">
@@ -50,47 +56,56 @@ export function Run({ project, run: id }: { project: string; run: string }) {
         </Text>
       )}
       <Outcome run={view} reason={live.reason || view.reason} />
-      <Section title="Progress">
-        {view.rounds > 0 && (
-          <Progress.Root size="lg">
-            <Progress.Section
-              value={(100 * (over && view.state === "completed" ? view.rounds : Math.max(0, round - (over ? 0 : 1)))) / view.rounds}
-              aria-label="Rounds done"
-            />
-          </Progress.Root>
-        )}
-        <Facts
-          of={[
-            ["Round", view.rounds ? `${round} of ${view.rounds}` : "–"],
-            ["This round began", over ? "–" : <Ago key="r" at={live.roundSince} />],
-            ...(live.progress ? [[live.progress.what, `${live.progress.done} of ${live.progress.of || "?"}`] as [string, string]] : []),
-            ["Models and updates sent", bytes(live.bytes)],
-            ["Begun", <Moment key="b" at={view.created_at} />],
-            ["Last change", <Ago key="c" at={view.updated_at} />],
-          ]}
-        />
-      </Section>
-      {isStudy && over && view.state === "completed" && (
-        <Section title="Results">
-          <Button component={Link} href={`/projects/${project}/runs/${id}/study`}>
-            Manhattan plot, hits, quality control
-          </Button>
-        </Section>
+      {drawn > 1 && (
+        <>
+          <Rounds view={view} live={live} over={over} round={round} />
+          {isStudy && over && view.state === "completed" && (
+            <Section title="Results">
+              <Button component={Link} href={`/projects/${project}/runs/${id}/study`}>
+                Manhattan plot, hits, quality control
+              </Button>
+            </Section>
+          )}
+          <Curves project={project} run={id} finished={finished} site={site} begins={!over && !isStudy} />
+          {drawn > 2 && <EvaluationPlots project={project} run={id} finished={finished} />}
+          <RunSites sites={live.sites} told={told} over={over} open={site} toggle={toggle} />
+        </>
       )}
-      <Curves project={project} run={id} finished={finished} site={site} />
-      {finished === 0 && !over && !isStudy && (
-        <Section title="Metrics">
-          <Text c="dimmed">Curves begin with the first round that was evaluated.</Text>
-        </Section>
+      {drawn > 2 && (
+        <>
+          <Lines lines={live.lines} />
+          <Section title="Privacy">
+            <Text className="prose">{view.privacy}</Text>
+          </Section>
+          <JobFile job={run.data.job} />
+        </>
       )}
-      <EvaluationPlots project={project} run={id} finished={finished} />
-      <RunSites sites={live.sites} told={told} over={over} open={site} toggle={toggle} />
-      <Lines lines={live.lines} />
-      <Section title="Privacy">
-        <Text className="prose">{view.privacy}</Text>
-      </Section>
-      <JobFile job={run.data.job} />
     </Page>
+  );
+}
+
+function Rounds({ view, live, over, round }: { view: RunView; live: Live; over: boolean; round: number }) {
+  return (
+    <Section title="Progress">
+      {view.rounds > 0 && (
+        <Progress.Root size="lg">
+          <Progress.Section
+            value={(100 * (over && view.state === "completed" ? view.rounds : Math.max(0, round - (over ? 0 : 1)))) / view.rounds}
+            aria-label="Rounds done"
+          />
+        </Progress.Root>
+      )}
+      <Facts
+        of={[
+          ["Round", view.rounds ? `${round} of ${view.rounds}` : "–"],
+          ["This round began", over ? "–" : <Ago key="r" at={live.roundSince} />],
+          ...(live.progress ? [[live.progress.what, `${live.progress.done} of ${live.progress.of || "?"}`] as [string, string]] : []),
+          ["Models and updates sent", bytes(live.bytes)],
+          ["Begun", <Moment key="b" at={view.created_at} />],
+          ["Last change", <Ago key="c" at={view.updated_at} />],
+        ]}
+      />
+    </Section>
   );
 }
 
@@ -175,12 +190,15 @@ function Steering({ project, run }: { project: string; run: RunView }) {
   );
 }
 
+const LINES_IN_VIEW = 15;
+
 const Lines = memo(function Lines({ lines }: { lines: Told[] }) {
+  const drawn = useInParts(lines.length, LINES_IN_VIEW);
   if (lines.length === 0) return null;
   return (
     <Section title="What happened">
       <ol className="lines" reversed>
-        {[...lines].reverse().map((line) => (
+        {lines.slice(lines.length - drawn).reverse().map((line) => (
           <li key={line.id} className={line.bad ? "bad" : undefined}>
             <Moment at={line.at} /> {line.text}
           </li>

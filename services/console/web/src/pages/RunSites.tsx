@@ -4,11 +4,15 @@ import type { ParticipantView } from "../api/types";
 import type { SiteNow } from "../live/run";
 import { Facts, Section } from "../parts/Page";
 import { Table } from "../parts/Table";
+import { useInParts } from "../parts/useInParts";
 import { spentOf } from "./Sites";
 
 const KIND: Record<string, string> = {
   working: "warn", answered: "good", failed: "bad", "left out": "bad", late: "bad", paused: "warn", ended: "quiet",
 };
+
+/** As many as the table is high. */
+const IN_VIEW = 20;
 
 interface Given {
   sites: Record<string, SiteNow>;
@@ -26,6 +30,7 @@ export function RunSites({ sites, told, over, open, toggle }: Given) {
   const rows = Object.entries(sites).sort(([a], [b]) => a.localeCompare(b));
   const out = rows.filter(([, site]) => KIND[site.doing] === "bad").length;
   const opened = open === null ? undefined : sites[open];
+  const drawn = useInParts(rows.length, IN_VIEW);
   const budgets = rows.some(([name]) => told[name]?.budget);
   return (
     <Section title="Sites" aside={out > 0 && <Text c="dimmed">{out} dropped out</Text>}>
@@ -38,7 +43,7 @@ export function RunSites({ sites, told, over, open, toggle }: Given) {
             tall label="Sites of the run"
             heads={["Site", "State", ["Round", "number"], "Progress", ["Took", "number"], ...(budgets ? ["Privacy spent"] : []), "Said"]}
           >
-            {rows.map(([name, site]) => (
+            {rows.slice(0, drawn).map(([name, site]) => (
               <Row
                 key={name} name={name} site={site} stands={standOf(site, told[name], over)} spent={budgets ? spentOf(told[name]) : null}
                 over={over} open={open === name} toggle={toggle}

@@ -1,5 +1,6 @@
 import { Checkbox } from "@mantine/core";
 import { Link } from "wouter";
+import { useAhead } from "../api/queries";
 import type { RunSummary } from "../api/types";
 import { headline } from "../parts/numbers";
 import { State, stateOfRun } from "../parts/State";
@@ -15,6 +16,7 @@ interface Given {
 
 /** Runs as a list: each leads to its page. */
 export function RunTable({ runs, withProject = false, marked, mark }: Given) {
+  const ahead = useAhead();
   return (
     <div className="table-around" tabIndex={0} role="region" aria-label="Runs">
       <table className="table">
@@ -46,7 +48,10 @@ export function RunTable({ runs, withProject = false, marked, mark }: Given) {
                 </td>
               )}
               <td>
-                <Link href={`/projects/${run.project}/runs/${run.run}`} className="link">
+                <Link
+                  href={`/projects/${run.project}/runs/${run.run}`} className="link"
+                  onPointerEnter={() => ahead(run.project, run.run)} onFocus={() => ahead(run.project, run.run)}
+                >
                   {run.name || run.run}
                 </Link>
               </td>

@@ -26,14 +26,18 @@ export function Chart({ says, x, series, height = 260 }: Given) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useComputedColorScheme("light") === "dark";
-  const shape = series.map((one) => `${one.name}${one.low ? "~" : ""}${one.faint ? "." : ""}`).join("|");
+  const shown = useRef<Series[]>([]);
+  const labels = useRef<HTMLElement[]>([]);
+  const shape = series.map((one) => (one.faint ? "." : one.low ? "~" : "-")).join("");
   const few = x.values.length < 40;
 
   useEffect(() => {
     const element = place.current;
     if (!element) return;
-    const made = new uPlot(optionsOf(x.name, series, dark, element.clientWidth, height, few), dataOf(x.values, series), element);
+    labels.current = series.map((one) => labelOf(one.name));
+    const made = new uPlot(optionsOf(x.name, series, labels.current, dark, element.clientWidth, height, few), dataOf(x.values, series), element);
     plot.current = made;
+    shown.current = series;
     const watch = new ResizeObserver(() => {
       if (element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
     });
@@ -43,12 +47,15 @@ export function Chart({ says, x, series, height = 260 }: Given) {
       made.destroy();
       plot.current = null;
     };
-    // Values come by the effect below: the plot is made anew only where its lines or colours change.
+    // Names and values come by the effect below: the plot is made anew only where it has other kinds of lines, or colours.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [shape, dark, height, x.name, few]);
 
   useEffect(() => {
-    plot.current?.setData(dataOf(x.values, series));
+    if (!plot.current || shown.current === series) return;
+    shown.current = series;
+    series.forEach((one, at) => labels.current[at]!.textContent = one.name);
+    show(plot.current, dataOf(x.values, series));
   }, [x.values, series]);
 
   return (
@@ -97,24 +104,42 @@ function Numbers({ says, x, series }: Pick<Given, "says" | "x" | "series">) {
   );
 }
 
+/** A label of the legend whose text may change. */
+function labelOf(name: string): HTMLElement {
+  const made = document.createElement("span");
+  made.textContent = name;
+  return made;
+}
+
+/** Other values; the part that somebody looks at closer stays. */
+function show(plot: uPlot, data: uPlot.AlignedData): void {
+  const [before, { min, max }] = [plot.data[0], plot.scales.x!];
+  const closer = min != null && max != null && before.length > 1 && (min > before[0]! || max < before.at(-1)!);
+  plot.setData(data, !closer);
+  if (closer) plot.setScale("x", { min, max });
+}
+
 function dataOf(x: number[], series: Series[]): uPlot.AlignedData {
   const columns = series.flatMap((one) => (one.low && one.high ? [one.values, one.high, one.low] : [one.values]));
   return [x, ...columns] as uPlot.AlignedData;
 }
 
-function optionsOf(xName: string, series: Series[], dark: boolean, width: number, height: number, few: boolean): uPlot.Options {
+function optionsOf(
+  xName: string, series: Series[], labels: HTMLElement[], dark: boolean, width: number, height: number, few: boolean,
+): uPlot.Options {
   const look = looks(dark);
   const lines: uPlot.Series[] = [{ label: xName }];
   const bands: uPlot.Band[] = [];
   const told = (_: uPlot, value: number | null) => number(value);
   let colour = 0;
-  for (const one of series) {
+  for (const [at, one] of series.entries()) {
+    const label = labels[at]!;
     if (one.faint) {
-      lines.push({ label: one.name, class: "faint", stroke: look.quiet, width: 1, points: { show: false }, spanGaps: true, value: told });
+      lines.push({ label, class: "faint", stroke: look.quiet, width: 1, points: { show: false }, spanGaps: true, value: told });
       continue;
     }
     const stroke = look.colours[colour++ % look.colours.length]!;
-    lines.push({ label: one.name, stroke, width: 2, points: { show: few }, spanGaps: true, value: told });
+    lines.push({ label, stroke, width: 2, points: { show: few }, spanGaps: true, value: told });
     if (one.low && one.high) {
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: true, value: told };
       lines.push({ ...edge, label: "largest at a site" }, { ...edge, label: "smallest at a site" });
