@@ -18,7 +18,7 @@ from adversary.lying_hub import LyingHub, refusals
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
-from hanse_learning.site import evaluation
+from hanse_learning.site import evaluation, example_gradients
 from hanse_privacy.accounting import terms
 from hanse_schemas.schema import ArraySchema
 
@@ -125,6 +125,10 @@ async def test_no_gradient_is_too_small_to_be_clipped(attacked: Attacked, tmp_pa
 async def test_control_a_gradient_whose_square_is_nothing_passes_a_smaller_clip(
     attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def never(*_: object) -> int:
+        return 0  # factors have their squares in double precision; all other layers have them in float32
+
+    monkeypatch.setattr(example_gradients, "worth_factors", never)
     monkeypatch.setattr(terms, "LEAST_CLIP", 0.0)
     async with attacked(worker=site_with_or_without(tmp_path), **RULES) as hub:
         moved, why = await moved_by_a_patient(hub)

@@ -19,6 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
 from hanse_fabric.store.http import HttpClient, Refused
 from hanse_fabric.store.s3 import S3Store
+from hanse_fabric.store.transfer import Came
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_site import cache
 
@@ -146,7 +147,8 @@ async def test_a_model_that_the_store_has_altered_is_not_trained_on(attacked: At
 async def test_control_where_digests_are_not_checked_the_store_chooses_the_model(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_holds", lambda path, _: path.exists())
+    monkeypatch.setattr(cache, "holds", lambda path, _: path.exists())
+    monkeypatch.setattr(Came, "digested", None)  # what is hashed while it comes
     async with attacked(**ALONE) as hub:
         _, _, update = await trained_on_what_the_store_gives(hub)
         assert np.array_equal(update, hub.stage.sites["site-0"].update(ALTERED))
