@@ -38,7 +38,9 @@ SHARES = terms(
     len(ROWS), placement="distributed", mechanism="discrete_gaussian", noise_multiplier=1e-3,
     preparation={"noise_multiplier": 1e-3},
 )  # fmt: skip
-"""Of so little noise that the binding of requests alone stands between the hub and the target."""
+"""Of so little noise that the binding of requests alone stands between the hub and the target, at sites whose budget
+lets that pass."""
+RICH = {"privacy": {"epsilon": 1e9}}
 
 
 def cut_at(low: float, high: float) -> dict[str, Any]:
@@ -64,7 +66,7 @@ async def targets_mean_age(hub: LyingHub) -> tuple[float | None, str]:
 
 
 async def test_sums_with_noise_are_not_of_columns_that_were_cut_to_other_ends_at_one_site(wards: Any) -> None:
-    async with wards() as hub:
+    async with wards(**RICH) as hub:
         read, why = await targets_mean_age(hub)
         assert read is None
         assert "another request than most others" in why
@@ -75,7 +77,7 @@ async def test_control_where_sites_sign_the_same_one_sites_mean_is_read_through_
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signs_the_same(monkeypatch)
-    async with wards() as hub:
+    async with wards(**RICH) as hub:
         read, why = await targets_mean_age(hub)
         assert why == ""
         assert read == pytest.approx(np.mean(AGES[-1]), abs=2.0)

@@ -341,7 +341,7 @@ class TaskWork:
             if finished is None:
                 if is_study_step(task):
                     check_answer(self._policy, task, outcome)
-                elif task.kind is TaskKind.PREPARE and task.privacy is None:
+                elif task.kind is TaskKind.PREPARE and self._policy.is_exact(task):
                     with of_the_data(task):
                         self._policy.check_cells(outcome.data)
                 elif task.kind is TaskKind.EVALUATE:

@@ -96,6 +96,14 @@ class Tags:
         """The one tag of all answers whose members are fixed."""
         return self._kept(_FIXED, TAG_BYTES)
 
+    def of_columns(self, work: bytes) -> bytes:
+        """The one tag of all preparations of some columns.
+
+        Args:
+            work: the digest of the one without noise.
+        """
+        return self.derived(b"the tag of a preparation\n" + work)[:TAG_BYTES]
+
     def derived(self, purpose: bytes) -> bytes:
         """32 bytes that this home's secret makes for one purpose."""
         info = b"hanse withheld words 1\n" + purpose

@@ -6,13 +6,14 @@ Where the policy requires masking, rules that it does not name have cautious def
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.messages import Frozen
+from hanse_schemas.prepare import NumberRule, Rule
 from hanse_schemas.protocols import PROTOCOLS, ProtocolName, protocol
 from hanse_schemas.schema import DataSchema, GenotypesSchema, TabularSchema
 from hanse_schemas.study import Study
@@ -81,6 +82,29 @@ class AskingPolicy(Frozen):
                 raise forbidden(
                     "asking.protocols", f"{name} of {numbers} numbers", f"at most {one.most}",
                     hint=f"no policy allows more; {one.instead}",
+                )  # fmt: skip
+
+    def check_ends(self, rules: Iterable[Rule], schema: DataSchema) -> None:
+        """Whether sums with noise that is not trusted are told of cells cut to these ends: only to the schema's, for
+        between ends that a hub chooses there may be one person alone.
+
+        Raises:
+            HanseError: POLICY naming the column.
+        """
+        if "quantiles" in (self.protocols or ()):
+            return
+        columns = schema.features if isinstance(schema, TabularSchema) else ()
+        declared = {column.name: (column.minimum, column.maximum) for column in columns}
+        for rule in rules:
+            if not isinstance(rule, NumberRule) or rule.kind == "boolean" or not (rule.measured or rule.quantiles):
+                continue
+            if rule.ends is not None and rule.ends != declared.get(rule.name):
+                raise forbidden(
+                    "asking.protocols", f"{rule.name} cut to ends of the job's own, with noise of any size",
+                    "ends that the project's schema has",
+                    hint="the schema of a new project gives the column its minimum and maximum, or the site's "
+                    "administrator sets privacy.epsilon, which noise is trusted with; "
+                    "scale: none and missing: constant need no sums",
                 )  # fmt: skip
 
     def most_runs(self, *, cautious: bool) -> int | None:

@@ -201,8 +201,10 @@ class Policy(Frozen):
             check_columns(rules, schema)
             check_classes(classes := classes_in(task.config), schema)
             # Where the policy says nothing of protocols, caution is about exact answers.
-            cautious = self._cautious and not self._trusts_noise(task)
+            cautious = self._cautious and not self.trusts_noise(task)
             self._check_protocols(task, asked_by(rules, classes), cautious=cautious)
+            if task.privacy is not None and self.is_exact(task):
+                self.asking.check_ends(rules, schema)
         if task.kind is not TaskKind.EVALUATE or (counts := counts_in(task.config)) is None:
             return
         check_bounds(counts.bounds, schema)
@@ -250,16 +252,21 @@ class Policy(Frozen):
         """
         counts = counts_in(task.config)
         # Of counts with noise it would tell without noise that a group is small.
-        noisy = counts is not None and counts.scale is not None and self._trusts_noise(task)
+        noisy = counts is not None and counts.scale is not None and self.trusts_noise(task)
         if counts is not None and counts.subgroups is not None and not noisy:
             self.asking.check_group(data, "counts of a group of fewer test examples", cautious=self._cautious)
 
     def _asked_by(self, task: Task, counts: Counts) -> dict[str, int]:
         groups = counts.groups if counts.subgroups is not None else 0
-        noisy = counts.scale is not None and self._trusts_noise(task)
+        noisy = counts.scale is not None and self.trusts_noise(task)
         return asked_by_counts(counts.names, counts.bins, counts.classes, groups, noisy=noisy)
 
-    def _trusts_noise(self, task: Task) -> bool:
+    def is_exact(self, task: Task) -> bool:
+        """Whether a preparation's sums count as exact: without noise, or, where caution is by masks, with noise whose
+        size nobody but the hub limits."""
+        return task.privacy is None or (self.masking.required and not self.trusts_noise(task))
+
+    def trusts_noise(self, task: Task) -> bool:
         """Whether noise may stand in for caution: only the site's own ceiling says how little of it is too little."""
         return task.privacy is not None and self.privacy.has_ceiling(task.project)
 

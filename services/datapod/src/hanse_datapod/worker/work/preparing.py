@@ -59,7 +59,7 @@ def _measure_privately(work: WorkContext, table: Table) -> WorkOutcome:
     variance = np.array([told_variance(noise.variance)], np.int64)
     arrays: dict[str, Any] = {NOISY: noise.add(counted), VARIANCE: variance}
     write_tensors(work.output, layout_like(arrays), arrays)
-    return WorkOutcome(work.output, len(table), {})
+    return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
 
 
 def on_prepared(work: WorkContext) -> WorkContext:
