@@ -17,6 +17,7 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.work import preparing
 from hanse_fabric.messages import Outcome, PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_schemas.preparation import Preparation
@@ -91,5 +92,6 @@ async def test_control_where_cells_are_refused_one_private_task_tells_whether_an
     attacked: Attacked, tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Preparation, "lenient", property(lambda given: given))
+    monkeypatch.setattr(preparing, "_as_declared", lambda given, _: given)
     async with attacked(worker=site_with_or_without(tmp_path), **RULES) as hub:
         assert await whoever_could(hub, asked) == {"site-0": False, "site-1": True}

@@ -299,7 +299,10 @@ async def test_control_where_it_is_not_known_when_runs_began_the_hub_goes_on_und
     assert begun.outcome is Outcome.DONE
 
 
-@pytest.mark.parametrize(("asked", "fields", "rule"), BEYOND[:3] + BEYOND[4:6])
+SUMS_BESIDE_NOISE: tuple[dict[str, Any], dict[str, Any], str] = ({"noise": True}, {"kind": "prepare"}, "terms.noise")
+
+
+@pytest.mark.parametrize(("asked", "fields", "rule"), [*BEYOND[:3], *BEYOND[4:6], SUMS_BESIDE_NOISE])
 @pytest.mark.control_inside
 def test_a_site_without_a_policy_goes_by_what_was_shown_too(
     tmp_path: Path, asked: dict[str, Any], fields: dict[str, Any], rule: str

@@ -42,9 +42,9 @@ class AskedTerms(Frozen):
         protocols: of many fine questions (`hanse_schemas.protocols`) that jobs may ask; None: any. What is counted with
             noise asks none of them, where `epsilon` says how much of it there is.
         masked: whether nothing leaves a site but within masked sums.
-        noise: whether nothing is trained without differential privacy.
-        epsilon: that a run may cost a site at delta 1e-5, of all its rounds, metrics and preparation together; None:
-            not said.
+        noise: whether nothing is trained, and no columns are summed for it, without differential privacy.
+        epsilon: that a run may cost a site at delta 1e-5, of all its rounds, metrics and preparation together that have
+            noise; what has none costs no epsilon. None: not said.
         minimum_sites: no step is asked of fewer.
         told: what a site will tell of itself and its data, a sentence each, for people.
     """
@@ -85,7 +85,7 @@ class ProjectTerms(Message):
         """A sentence for each thing that is agreed on; the columns of the data are not among them."""
         asked = self.asked
         protocols = "any" if asked.protocols is None else _named(asked.protocols, none="none")
-        epsilon = "" if asked.epsilon is None else f"; a run costs a site epsilon {asked.epsilon:g} at most"
+        epsilon = "" if asked.epsilon is None else f"; what has noise costs a site epsilon {asked.epsilon:g} a run"
         return [
             f"{asked.owner} answers for project {self.project}",
             f"purpose: {' '.join(asked.purpose.split())}",

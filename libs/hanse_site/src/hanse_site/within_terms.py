@@ -12,6 +12,8 @@ from hanse_schemas.terms import AT_DELTA, ProjectTerms, algorithm_of, within
 
 HINT = "the project's owner keeps to the terms, or asks the sites to agree to others"
 _OF_DATA = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY, TaskKind.PREPARE})
+_TRAINING = frozenset({TaskKind.TRAIN, TaskKind.PREPARE})
+"""What noise is added to in a job that trains with noise: sums of the columns, too."""
 
 
 class Beyond(NamedTuple):
@@ -45,8 +47,8 @@ def beyond(
     hidden = task.masking is not None and task.masking.mode is not MaskingMode.RING
     if asked.masked and task.kind in _OF_DATA and of_people and not hidden:
         return Beyond("masked", "an answer without masks", "masked sums")
-    if asked.noise and task.kind is TaskKind.TRAIN and task.privacy is None:
-        return Beyond("noise", "training without noise", "training with noise")
+    if asked.noise and task.kind in _TRAINING and task.privacy is None:
+        return Beyond("noise", f"a task of kind {task.kind.value} without noise", "training with noise")
     if asked.epsilon is not None and task.privacy is not None:
         private = task.privacy.privacy
         epsilon = private.site_epsilon.get(task.participant, private.epsilon)

@@ -14,6 +14,7 @@ from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
 from hanse_fabric.messages.base import explain
 from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_learning.preparation.contributions import contributed
@@ -23,7 +24,7 @@ from hanse_learning.preparation.noisy import NOISY, VARIANCE, released, told_var
 from hanse_learning.preparation.order import question_of
 from hanse_learning.preparation.plan import HISTOGRAM, classes_in
 from hanse_privacy.noise.counts import CountNoise
-from hanse_schemas.preparation import Preparation, prepared_schema
+from hanse_schemas.preparation import Preparation, PreparedCategory, prepared_schema
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import TabularSchema
 
@@ -77,17 +78,34 @@ def on_prepared(work: WorkContext) -> WorkContext:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}", hint="upgrade hub or datapod"
         ) from None
-    if work.config.get("privacy"):
-        # Whether a cell is refused is an exact answer to a question that a hub may put by values of its choice.
+    if work.config.get("privacy") or work.kind is TaskKind.INITIALIZE:
+        # Whether a cell is refused is an exact answer to a question that a hub may put by values of its choice. A first
+        # model needs no cell, is under no mask, and is charged to nobody.
         preparation = preparation.lenient
     if not isinstance(work.schema, TabularSchema):
         raise mismatch("preparation: it is of a table's columns, the project's data are none")
     if [column.name for column in preparation.columns] != [column.name for column in work.schema.features]:
         raise mismatch("preparation: it is of other columns than the project's schema")
+    preparation = _as_declared(preparation, work.schema)
     return replace(
         work, schema=prepared_schema(work.schema, preparation),
         data=lambda: SiteData(*tables_of(work).prepared(preparation)),
     )  # fmt: skip
+
+
+def _as_declared(preparation: Preparation, schema: TabularSchema) -> Preparation:
+    """The same, by which values that are none of the schema's are refused where it says so, and no others: one that is
+    left out of its list, as rare ones are, or by a hub that would know who has it, is an unknown value."""
+    declared = {column.name: set(column.values) for column in schema.features}
+    kept = [
+        column.model_copy(update={"unknown": "zeros"})
+        if isinstance(column, PreparedCategory)
+        and column.unknown == "refuse"
+        and declared[column.name] - {*column.values}
+        else column
+        for column in preparation.columns
+    ]
+    return preparation.model_copy(update={"columns": tuple(kept)})
 
 
 def tables_of(work: WorkContext) -> SiteTables:
