@@ -13,9 +13,12 @@ from hanse_schemas.schema import DataSchema
 class OwnWorker(ProcessWorker):
     """A worker, and its process, which `close` stops."""
 
-    def __init__(self, data: DataSettings, code: Path | None = None, schema: DataSchema | None = None) -> None:
+    def __init__(
+        self, data: DataSettings, code: Path | None = None, schema: DataSchema | None = None,
+        memory: int | None = None, scratch: Path | None = None,
+    ) -> None:  # fmt: skip
         self.process = WorkerProcess(studies=data.is_genotypes)
-        super().__init__(data, self.process, code)
+        super().__init__(data, self.process, code, memory=memory, scratch=scratch)
         if schema is not None:
             self.use(schema)
 

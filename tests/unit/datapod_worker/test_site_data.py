@@ -112,7 +112,7 @@ def test_what_a_row_counts_is_read_with_it_and_not_of_test_data(tmp_path):
         assert data.train.weights.tolist() == [0.5, 2, 0, 1]
         assert fingerprint(data) != fingerprint(plain)
         table = read_site_tables(DataSettings(train=each, test_fraction=0), WEIGHTED).train
-        assert table.take(np.array([1, 3])).examples.weights.tolist() == [2, 1]
+        assert table.parted(np.array([1, 3]), np.array([0]))[0].examples.weights.tolist() == [2, 1]
     split = read(path, WEIGHTED, test_fraction=0.5)
     assert sorted([*split.train.weights, *split.test.weights]) == [0, 0.5, 1, 2]
     tests = tmp_path / "tests.csv"

@@ -4,7 +4,7 @@ day.month.year, and month/day/year or day/month/year, where a column shows which
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -64,8 +64,19 @@ class Days:
 
 def month_day(cells: Sequence[Any]) -> tuple[int, int] | None:
     """Where month and day stand in dates with slashes, as a day above 12 shows it; None: nothing does, or both."""
-    parts = [found for cell in cells if isinstance(cell, str) and (found := _SLASHES.fullmatch(cell.strip()))]
-    second, first = (any(int(part[place]) > 12 for part in parts) for place in (2, 1))
+    shown = showing(cells)
+    first, second = (place in shown for place in (1, 2))
     if first == second:
         return None
     return (1, 2) if second else (2, 1)
+
+
+def showing(cells: Iterable[Any]) -> dict[int, str]:
+    """Of dates with slashes, the first that has a number above 12 at the first place, and at the second."""
+    found: dict[int, str] = {}
+    for cell in cells:
+        if isinstance(cell, str) and (parts := _SLASHES.fullmatch(cell.strip())):
+            for place in (1, 2):
+                if int(parts[place]) > 12:
+                    found.setdefault(place, cell)
+    return found

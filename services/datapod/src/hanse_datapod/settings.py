@@ -41,6 +41,11 @@ class DatapodSettings(ServiceSettings):
         description="of CSV and Parquet tables, in YAML: how they are written, where they do not show it, and how many "
         "bad cells are tolerated: {separator: ';', decimal: ',', encoding: cp1252, tolerance: {cells: 0.02}}",
     )
+    scratch: Path | None = Field(
+        default=None,
+        description="folder on a disk for data larger than memory, as they are read for training; if unset, in the "
+        "datapod's home",
+    )
     phenotypes: Path | None = Field(
         default=None, description="file of phenotypes beside genotypes: a header FID IID NAME ..., one line a person"
     )

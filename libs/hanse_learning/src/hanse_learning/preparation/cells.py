@@ -6,8 +6,8 @@ A cell that is empty, None or not a number (NaN) is missing: NaN among numbers, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,15 @@ _BOOLEANS = {
 }
 
 
+@runtime_checkable
+class InBlocks(Protocol):
+    """A table that is larger than memory."""
+
+    def blocks(self) -> Iterator[Mapping[str, Cells]]:
+        """The columns of rows that are to be worked on at once, from the first to the last."""
+        ...
+
+
 class Kind(Protocol):
     """What is known of a column: a rule's, or a prepared column."""
 
@@ -36,6 +45,11 @@ class Kind(Protocol):
 
     @property
     def kind(self) -> str: ...
+
+
+def blocks(table: Mapping[str, Cells]) -> Iterable[Mapping[str, Cells]]:
+    """The table, in the blocks that it is to be worked on in: one, where it is in memory."""
+    return table.blocks() if isinstance(table, InBlocks) else (table,)
 
 
 def cells_of(
@@ -68,13 +82,14 @@ def cells_of(
 
 
 def read(
-    kind: str, given: Sequence[Any] | NDArray[Any], formats: Sequence[str] = ()
+    kind: str, given: Sequence[Any] | NDArray[Any], formats: Sequence[str] = (), shown: Sequence[str] = ()
 ) -> tuple[Cells, NDArray[np.bool_]]:
     """(the cells, which of them are of another kind).
 
     Args:
         kind: of the column: number, boolean, date, category or text.
         formats: of dates; none: see `dates`.
+        shown: further cells of the same column, by which it may be clear where the day of a date stands.
     """
     values = np.asarray(given)
     if kind in ("category", "text"):
@@ -90,7 +105,8 @@ def read(
         since = (days - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
         return np.where(np.isnat(days), np.nan, since), np.zeros(len(values), bool)
     of: Callable[[Any], float] = {
-        "number": _number, "boolean": _boolean, "date": Days(values.tolist() if kind == "date" else (), formats).of
+        "number": _number, "boolean": _boolean,
+        "date": Days([*values.tolist(), *shown] if kind == "date" else (), formats).of,
     }[kind]  # fmt: skip
     numbers = np.full(len(values), np.nan)
     bad = np.zeros(len(values), bool)

@@ -13,14 +13,21 @@ _PART = 18
 
 
 def totals(values: NDArray[np.float64]) -> tuple[int, int]:
-    """(sum * 2^SUM_FRACTION, sum of squares * 2^SQUARE_FRACTION), exact until the last bit is rounded.
-
-    Args:
-        values: (n,) finite.
-    """
+    """`rounded` sums of numbers (n,), which are finite."""
     sums: dict[int, list[int]] = {}
+    add(values, sums)
+    return rounded(sums)
+
+
+def add(values: NDArray[np.float64], sums: dict[int, list[int]]) -> None:
+    """Add numbers (n,) to exact sums, which begin empty."""
     for start in range(0, len(values), _BLOCK):
         _add_block(values[start : start + _BLOCK], sums)
+
+
+def rounded(sums: dict[int, list[int]]) -> tuple[int, int]:
+    """(sum * 2^SUM_FRACTION, sum of squares * 2^SQUARE_FRACTION) of what was added, exact until the last bit is
+    rounded."""
     total = squares = 0
     for exponent, (ones, *products) in sums.items():
         total += _scaled(ones, exponent + SUM_FRACTION)

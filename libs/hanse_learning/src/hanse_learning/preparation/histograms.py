@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_learning.preparation.cells import Cells
+from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.preparation.order import KEY_BITS, Question
 
 
@@ -20,6 +20,11 @@ def keys(numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def histograms(question: Question, table: Mapping[str, Cells]) -> NDArray[np.int64]:
     """(prefixes, 2^bits) counts, of the question's columns and prefixes in their order."""
+    found: NDArray[np.int64] = np.sum([_of_block(question, block) for block in blocks(table)], axis=0, dtype=np.int64)
+    return found
+
+
+def _of_block(question: Question, table: Mapping[str, Cells]) -> NDArray[np.int64]:
     found = []
     last = np.uint64((1 << question.bits) - 1)
     shift = np.uint64(KEY_BITS - question.depth - question.bits)

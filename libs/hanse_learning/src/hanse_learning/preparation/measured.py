@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import unfit
 from hanse_learning.preparation.apply import logarithm
-from hanse_learning.preparation.cells import Cells
-from hanse_learning.preparation.exact import totals
+from hanse_learning.preparation.cells import Cells, blocks
+from hanse_learning.preparation.exact import add, rounded
 from hanse_learning.preparation.plan import TARGETS, counted
 from hanse_learning.preparation.scales import SQUARE_LIMBS, SUM_LIMBS
 from hanse_privacy.ring import limbs
@@ -32,19 +32,25 @@ def measured(
     Raises:
         HanseError: SCHEMA_MISMATCH for a missing cell or a value that a rule refuses.
     """
-    for rule in rules:
-        _check(rule, table)
+    looks = [_Look(rule) for rule in rules if not isinstance(rule, TextRule)]
+    rows = 0
+    for block in blocks(table):
+        rows += len(next(iter(block.values())))
+        for look in looks:
+            look.take(block[look.rule.name])
+    found = {look.rule.name: look for look in looks}
+    for look in looks:
+        look.check()
     told = counted(rules, classes)
-    rows = len(next(iter(table.values())))
     arrays = {"rows": np.array([rows], np.int64), "set_aside": np.array([set_aside], np.int64)}
     if told.missing:
-        arrays["missing"] = np.array([_missing(rule, table[rule.name]) for rule in told.missing], np.int64)
+        arrays["missing"] = np.array([found[rule.name].missing for rule in told.missing], np.int64)
     if told.summed:
-        pairs = [_totals(rule, table[rule.name]) for rule in told.summed]
+        pairs = [rounded(found[rule.name].sums) for rule in told.summed]
         arrays["sums"] = np.array(limbs.split([pair[0] for pair in pairs], SUM_LIMBS), np.int64)
         arrays["squares"] = np.array(limbs.split([pair[1] for pair in pairs], SQUARE_LIMBS), np.int64)
     if told.values:
-        arrays["counts"] = np.concatenate([_counts(rule, table[rule.name]) for rule in told.values])
+        arrays["counts"] = np.concatenate([found[rule.name].counts for rule in told.values])
     if classes and labels is not None:
         arrays[TARGETS] = np.bincount(labels.astype(np.int64), minlength=classes).astype(np.int64)
     return arrays
@@ -53,31 +59,49 @@ def measured(
 def fewest(rules: Sequence[Rule], table: Mapping[str, Cells]) -> int | None:
     """The cells of the column that has fewest, but some, of those of whose numbers something is told; None: none has
     any."""
-    told = [rule for rule in rules if isinstance(rule, NumberRule) and (rule.measured or rule.quantiles)]
-    there = [int(np.count_nonzero(~np.isnan(table[rule.name]))) for rule in told]
-    return min(filter(None, there), default=None)
+    told = [rule.name for rule in rules if isinstance(rule, NumberRule) and (rule.measured or rule.quantiles)]
+    there = dict.fromkeys(told, 0)
+    for block in blocks(table):
+        for name in told:
+            there[name] += int(np.count_nonzero(~np.isnan(block[name])))
+    return min(filter(None, there.values()), default=None)
 
 
-def _check(rule: Rule, table: Mapping[str, Cells]) -> None:
-    """Refuse what the rule refuses, before the round that would."""
-    if isinstance(rule, TextRule):
-        return
-    cells = table[rule.name]
-    if rule.missing == "refuse" and (missing := _missing(rule, cells)):
-        raise unfit(f"column {rule.name}: cells are missing, which prepare refuses", missing)
-    if isinstance(rule, CategoryRule) and rule.unknown == "refuse" and rule.form != "hashed":
-        known = {None, *rule.values}
-        if unknown := sum(cell not in known for cell in cells.tolist()):
+class _Look:
+    """What is counted of a column, block by block.
+
+    Attributes:
+        missing: cells.
+        sums: exact, of a column whose numbers are summed (`exact`).
+        counts: rows of each declared value, and of all others.
+    """
+
+    def __init__(self, rule: NumberRule | CategoryRule) -> None:
+        self.rule = rule
+        self.missing = 0
+        self.sums: dict[int, list[int]] = {}
+        self.counts = np.zeros(len(rule.values) + 1 if isinstance(rule, CategoryRule) else 0, np.int64)
+
+    def take(self, cells: Cells) -> None:
+        """Count the next cells."""
+        rule = self.rule
+        if isinstance(rule, CategoryRule):
+            self.missing += sum(cell is None for cell in cells.tolist())
+            self.counts += _counts(rule, cells)
+            return
+        there = cells[~np.isnan(cells)]
+        self.missing += len(cells) - len(there)
+        if rule.measured:
+            add(logarithm(there) if rule.log else there, self.sums)
+
+    def check(self) -> None:
+        """Refuse what the rule refuses, before the round that would."""
+        rule = self.rule
+        if rule.missing == "refuse" and self.missing:
+            raise unfit(f"column {rule.name}: cells are missing, which prepare refuses", self.missing)
+        if isinstance(rule, CategoryRule) and rule.unknown == "refuse" and rule.form != "hashed" and self.counts[-1]:
+            unknown = int(self.counts[-1])
             raise unfit(f"column {rule.name}: a value is none of the schema's, which prepare refuses", unknown)
-
-
-def _missing(rule: NumberRule | CategoryRule, cells: Cells) -> int:
-    return int(np.isnan(cells).sum()) if rule.kind != "category" else sum(cell is None for cell in cells.tolist())
-
-
-def _totals(rule: NumberRule, cells: Cells) -> tuple[int, int]:
-    there = cells[~np.isnan(cells)]
-    return totals(logarithm(there) if rule.log else there)
 
 
 def _counts(rule: CategoryRule, cells: Cells) -> NDArray[np.int64]:

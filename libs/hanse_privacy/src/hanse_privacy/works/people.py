@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
-from typing import Any
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Protocol
 
 _CELLS, _PLACES = 513, 3  # three tables of 171 cells
 _PART = _CELLS // _PLACES
@@ -20,35 +22,90 @@ _MOST = 2**64
 
 def sketch(people: Iterable[bytes]) -> bytes:
     """The table of people, each given by all that is known of them; some may be alike."""
-    seen: dict[int, int] = {}
+    seen = _Seen()
     cells = [[0, 0, 0] for _ in range(_CELLS)]
     for person in people:
         number = _number(person)
-        again = seen[number] = seen.get(number, 0) + 1
+        again = seen.times(number)
         _add(cells, number if again == 1 else _number(person + again.to_bytes(8, "little")), 1)
     return b"".join(_CELL.pack(*cell) for cell in cells)
 
 
-def rows(*arrays: Any) -> Iterable[bytes]:
+class Known(Protocol):
+    """What is known of each row, from the first to the last, or of one."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def __getitem__(self, row: int) -> bytes: ...
+
+
+def rows(*arrays: Any) -> Known:
     """The people of arrays (n, ...), each by their entries of all."""
-    for entries in zip(*arrays, strict=True):
-        yield b"".join(entry.tobytes() for entry in entries)
+    return _Rows(*arrays)
 
 
-def people_of(rows: Iterable[bytes], whose: Iterable[int] | None) -> Iterable[bytes]:
+class _Rows:
+    def __init__(self, *arrays: Any) -> None:
+        self._arrays = arrays
+
+    def __iter__(self) -> Iterator[bytes]:
+        for entries in zip(*self._arrays, strict=True):
+            yield b"".join(entry.tobytes() for entry in entries)
+
+    def __getitem__(self, row: int) -> bytes:
+        return b"".join(array[row].tobytes() for array in self._arrays)
+
+
+def people_of(rows: Known, whose: Any) -> Iterable[bytes]:
     """The people that rows are of, each by all that is known of them in all their rows.
 
     Args:
-        whose: a number for each row; None: each row is a person.
+        whose: array (n,) of a number for each row; None: each row is a person.
     """
     if whose is None:
         yield from rows
         return
-    found: dict[int, list[bytes]] = {}
-    for person, row in zip(whose, rows, strict=True):
-        found.setdefault(person, []).append(row)
-    for known in found.values():
-        yield b"".join(len(row).to_bytes(8, "little") + row for row in sorted(known))
+    order = whose.argsort(kind="stable")
+    ordered = whose[order]
+    start = 0
+    for end in chain((ordered[1:] != ordered[:-1]).nonzero()[0] + 1, [len(order)] if len(order) else []):
+        # One person's rows at a time: those of all may be more than there is memory.
+        yield b"".join(len(row).to_bytes(8, "little") + row for row in sorted(rows[at] for at in order[start:end]))
+        start = end
+
+
+class _Seen:
+    """How often numbers came, in 12 to 24 bytes for each (a set of Python takes five times as many)."""
+
+    def __init__(self) -> None:
+        self._table = array("Q", bytes(8 << 10))
+        self._used = 0
+        self._again: dict[int, int] = {}
+
+    def times(self, number: int) -> int:
+        """1 for one that comes for the first time."""
+        number = number or 1  # 0 marks a free place
+        if self._put(number):
+            if 3 * self._used > 2 * len(self._table):
+                old, self._table, self._used = self._table, array("Q", bytes(16 * len(self._table))), 0
+                for each in old:
+                    if each:
+                        self._put(each)
+            return 1
+        times = self._again[number] = self._again.get(number, 1) + 1
+        return times
+
+    def _put(self, number: int) -> bool:
+        """Whether it was not there."""
+        table, last = self._table, len(self._table) - 1
+        place = number & last
+        while found := table[place]:
+            if found == number:
+                return False
+            place = place + 1 & last
+        table[place] = number
+        self._used += 1
+        return True
 
 
 def changed(one: bytes, other: bytes) -> int | None:

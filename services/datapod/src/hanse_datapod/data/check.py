@@ -13,6 +13,18 @@ from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema, unit_of
 
 
+@dataclass(slots=True)
+class Passed:
+    """How many checks were made, whose order is the same for each piece of a file: so it is known which fault a look at
+    the whole file would have found first."""
+
+    count: int = 0
+
+    def one(self) -> None:
+        """The next check begins."""
+        self.count += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages.
@@ -20,6 +32,7 @@ class Raw:
     Attributes:
         whose: (n,) whose each example is, in any type that can be sorted; None: not read.
         weights: (n,) what each counts in training, as far as numbers are there; None: not read.
+        before: how many examples of the same file stand before these.
     """
 
     where: str
@@ -28,6 +41,7 @@ class Raw:
     unit: str = "row"
     whose: NDArray[Any] | None = None
     weights: NDArray[np.float64] | None = None
+    before: int = 0
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:
@@ -35,6 +49,16 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
 
     Raises:
         HanseError: SCHEMA_MISMATCH naming file, example and what was expected; what was found stays at the site.
+    """
+    small = checked_inputs(raw, schema, Passed())
+    return Examples(small, *checked_rest(raw, schema))
+
+
+def checked_inputs(raw: Raw, schema: LearnableSchema, passed: Passed) -> NDArray[np.float32]:
+    """The inputs of examples in float32.
+
+    Raises:
+        HanseError: as `checked`.
     """
     x, y = raw.x, raw.y
     if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
@@ -51,10 +75,22 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     with np.errstate(over="ignore"):
         small = np.ascontiguousarray(x, dtype=np.float32)
     flat = small.reshape(len(small), -1)
+    passed.one()
     _refuse_first(raw, "x", flat, ~np.isfinite(flat), "a finite number")
     if isinstance(schema, ArraySchema):
-        _bounds(raw, flat, schema)
-    return Examples(small, _targets(raw, schema), _whose(raw, schema), _weights(raw, schema))
+        _bounds(raw, flat, schema, passed)
+    return small
+
+
+def checked_rest(
+    raw: Raw, schema: LearnableSchema
+) -> tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[np.float64] | None]:
+    """(targets, whose each example is, weights), whatever its inputs are.
+
+    Raises:
+        HanseError: as `checked`.
+    """
+    return _targets(raw, schema), _whose(raw, schema), _weights(raw, schema)
 
 
 def mismatch(told: str, found: object = "") -> HanseError:
@@ -93,9 +129,11 @@ def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:
     return (len(schema.features),) if isinstance(schema, TabularSchema) else None
 
 
-def _bounds(raw: Raw, flat: NDArray[np.float32], schema: ArraySchema) -> None:
+def _bounds(raw: Raw, flat: NDArray[np.float32], schema: ArraySchema, passed: Passed) -> None:
+    passed.one()
     if schema.minimum is not None:
         _refuse_first(raw, "x", flat, flat < np.float32(schema.minimum), f"at least {schema.minimum:g}")
+    passed.one()
     if schema.maximum is not None:
         _refuse_first(raw, "x", flat, flat > np.float32(schema.maximum), f"at most {schema.maximum:g}")
 
@@ -103,7 +141,7 @@ def _bounds(raw: Raw, flat: NDArray[np.float32], schema: ArraySchema) -> None:
 def _refuse_first(raw: Raw, name: str, flat: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
     if bad.any():
         row, column = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-        where = f"{raw.where}: {name} of {raw.unit} {row + 1}, value {column + 1}"
+        where = f"{raw.where}: {name} of {raw.unit} {raw.before + row + 1}, value {column + 1}"
         raise mismatch(f"{where}: {expected} was expected", flat[row, column].item())
 
 

@@ -6,15 +6,21 @@ them, empty ones too, so that labels mean the same everywhere. Whose they are sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from hanse_datapod.data.check import Raw, mismatch
+from hanse_datapod.data.check import Passed, Raw, mismatch
+from hanse_datapod.data.room import Room
+from hanse_datapod.data.stored import PIECE_BYTES, Piece, stored
 from hanse_datapod.data.unit_manifest import whose_images
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
+from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, LearnableSchema, unit_of
 
 _ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
@@ -31,29 +37,70 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
         raise unfit(
             f"data {folder.name}: a folder with one subfolder a class was expected", code=ErrorCode.INVALID_INPUT
         )
+    images = list(_images(folder, schema, max_bytes))
+    found = np.array([label for _, _, label in images], dtype=np.int64)
+    if not images:
+        raise mismatch(f"data {folder.name}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
+    whose = _whose(folder, [file for file, _, _ in images], schema, max_bytes)
+    return Raw(f"data {folder.name}", np.stack([pixels for _, pixels, _ in images]), found, "image", whose)
+
+
+def read_stored_images(
+    folder: Path, schema: LearnableSchema, max_bytes: int, room: Room
+) -> Examples | None:  # fmt: skip
+    """As `checked` of `read_images`, with the pixels in a file; None where there is room for them in memory.
+
+    Raises:
+        HanseError: as these; NO_SPACE.
+    """
+    if not folder.is_dir():
+        return None
     labels = _labels(folder, schema)
+    files = [file for name in labels for file in _files(folder / name)]
+    first = next(_images(folder, schema, max_bytes), None)
+    if first is None or 2 * len(files) * first[1].nbytes <= room.memory:  # once each, and stacked
+        return None
+    where, names = f"data {folder.name}", [f"{file.parent.name}/{file.name}" for file in files]
+    images = _images(folder, schema, max_bytes)
+    at_once = max(1, PIECE_BYTES // (3 * first[1].nbytes))
+
+    def make(rows: range, _passed: Passed) -> Piece:
+        found = [(pixels, label) for _, pixels, label in islice(images, len(rows))]
+        y = np.array([label for _, label in found], np.int64)
+        whose = None
+        if rows.stop == len(names):  # as of the whole folder: behind the last image
+            whose = _whose(folder, names, schema, max_bytes)
+        return Piece(np.stack([pixels for pixels, _ in found]), y, whose)
+
+    parts = (range(start, min(start + at_once, len(names))) for start in range(0, len(names), at_once))
+    pieces = ((len(rows), partial(make, rows)) for rows in parts)
+    return stored(where, "image", len(names), pieces, schema, room, lambda y: y)
+
+
+def _whose(folder: Path, files: list[str], schema: LearnableSchema, max_bytes: int) -> NDArray[np.str_] | None:
+    unit = unit_of(schema)
+    return None if unit is None else whose_images(folder, files, unit, max_bytes)
+
+
+def _images(
+    folder: Path, schema: LearnableSchema, max_bytes: int
+) -> Iterator[tuple[str, NDArray[np.float32], int]]:  # fmt: skip
+    """(path from the folder, pixels, label) of each image."""
     shape = schema.shape if isinstance(schema, ArraySchema) else None
-    images: list[NDArray[np.float32]] = []
-    found: list[int] = []
-    files: list[str] = []
-    total = 0
-    for name, label in labels.items():
-        for path in sorted((folder / name).iterdir()):
-            if path.suffix.lower() not in _ENDINGS:
-                continue
-            image = _read(path, shape, f"data {folder.name}: image {len(images) + 1}")
+    total = count = 0
+    for name, label in _labels(folder, schema).items():
+        for path in _files(folder / name):
+            count += 1
+            image = _read(path, shape, f"data {folder.name}: image {count}")
             shape = shape or image.shape
-            images.append(image)
-            found.append(label)
-            files.append(f"{name}/{path.name}")
             total += image.nbytes
             if total > max_bytes:
                 raise HanseError(ErrorCode.TOO_LARGE, f"data {folder.name}: more than {max_bytes} bytes of pixels")
-    if not images:
-        raise mismatch(f"data {folder.name}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
-    unit = unit_of(schema)
-    whose = None if unit is None else whose_images(folder, files, unit, max_bytes)
-    return Raw(f"data {folder.name}", np.stack(images), np.array(found, dtype=np.int64), "image", whose)
+            yield f"{name}/{path.name}", image, label
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _ENDINGS]
 
 
 def _labels(folder: Path, schema: LearnableSchema) -> dict[str, int]:

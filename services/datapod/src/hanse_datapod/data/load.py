@@ -7,17 +7,19 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, checked, mismatch
+from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
+from hanse_learning.site.mapped import in_blocks, in_memory, is_mapped, parted
 from hanse_schemas.schema import LearnableSchema, TabularSchema, for_tests, unit_of
 
 
@@ -30,11 +32,14 @@ class SiteData:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for part in (self.train, self.test) if part is not None for array in part.arrays)
+        """In memory."""
+        return sum(in_memory(array) for part in (self.train, self.test) if part is not None for array in part.arrays)
 
 
-def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path | None = None) -> SiteData:
-    """Read, check, split.
+def read_site_data(
+    settings: DataSettings, schema: LearnableSchema, code: Path | None = None, room: Room | None = None
+) -> SiteData:
+    """Read, check, split. Tables and images for which there is no `room` are read piece by piece into files.
 
     Raises:
         HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column and row (`unfit`).
@@ -44,14 +49,14 @@ def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path |
     else:
         if settings.train is None:
             raise invalid("data", None, "the path of a data file")
-        train = read_examples(settings.train, settings, schema)
-        test = read_test_examples(settings.test, settings, schema) if settings.test is not None else None
+        train = read_examples(settings.train, settings, schema, room)
+        test = read_test_examples(settings.test, settings, schema, room) if settings.test is not None else None
     if test is None and settings.test_fraction > 0:
-        return _split(train, settings)
+        return _split(train, settings, room)
     return SiteData(train, test)
 
 
-def read_site_tables(settings: DataSettings, schema: TabularSchema) -> SiteTables:
+def read_site_tables(settings: DataSettings, schema: TabularSchema, room: Room | None = None) -> SiteTables:
     """Read the raw tables, and split them as `read_site_data` splits.
 
     Raises:
@@ -59,17 +64,20 @@ def read_site_tables(settings: DataSettings, schema: TabularSchema) -> SiteTable
     """
     if settings.train is None or settings.kind == "code":
         raise mismatch("data: a preparation is of CSV or Parquet files, this site has none")
-    train = read_site_table(settings.train, settings, schema)
-    test = None if settings.test is None else read_site_table(settings.test, settings, schema.for_tests)
+    train = read_site_table(settings.train, settings, schema, room)
+    test = None if settings.test is None else read_site_table(settings.test, settings, schema.for_tests, room)
     set_aside = train.set_aside + (0 if test is None else test.set_aside)
     told = set_aside if settings.table.tolerance.tell else 0
     if test is None and settings.test_fraction > 0:
         for_train, for_test = _parted(train.examples, settings)
-        train, test = train.take(for_train), train.take(for_test) if len(for_test) else None
+        if len(for_test):
+            train, test = train.parted(for_train, for_test)
     return SiteTables(train, test, set_aside, told)
 
 
-def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -> Table:
+def read_site_table(
+    path: Path, settings: DataSettings, schema: TabularSchema, room: Room | None = None
+) -> Table:  # fmt: skip
     """Read one CSV or Parquet file as it is.
 
     Raises:
@@ -82,35 +90,59 @@ def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -
         from hanse_datapod.data.tabular import read_table
 
         with _readable(path):
+            if room is not None:
+                from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
+
+                if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
+                    return read_stored_table(pieces, schema, settings.table, room)
             return read_table(path, kind, schema, settings.table)
     except HanseError as error:
         error.found = f"{error.found}, in {path}" if error.found else str(path)
         raise
 
 
-def read_test_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
+def read_test_examples(
+    path: Path, settings: DataSettings, schema: LearnableSchema, room: Room | None = None
+) -> Examples:
     """Read and check a file or folder of test data, for which neither unit nor weight matters."""
-    return read_examples(path, settings, for_tests(schema))
+    return read_examples(path, settings, for_tests(schema), room)
 
 
-def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
+def read_examples(
+    path: Path, settings: DataSettings, schema: LearnableSchema, room: Room | None = None
+) -> Examples:  # fmt: skip
     """Read and check one file or folder.
 
     Raises:
         HanseError: as `read_site_data`.
     """
     try:
-        return checked(_read(path, settings, schema), schema)
+        kind = _kind(path, settings)
+        with _readable(path):
+            if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
+                return found
+            raw = _by_kind(path, kind, schema, settings)
+        return checked(raw, schema)
     except HanseError as error:
         # Where the file lies is for who has it: folders may be named after people.
         error.found = f"{error.found}, in {path}" if error.found else str(path)
         raise
 
 
-def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
-    kind = _kind(path, settings)
-    with _readable(path):
-        return _by_kind(path, kind, schema, settings)
+def _stored(
+    path: Path, kind: str, schema: LearnableSchema, settings: DataSettings, room: Room
+) -> Examples | None:  # fmt: skip
+    """The examples in a file; None where there is room for them in memory, or where they cannot be read in pieces."""
+    if kind == "images":
+        from hanse_datapod.data.images import read_stored_images
+
+        return read_stored_images(path, schema, settings.max_bytes, room)
+    if kind not in ("csv", "parquet"):
+        return None
+    from hanse_datapod.data.stored_tables import pieces_of, read_stored
+
+    pieces = pieces_of(path, kind, schema, settings.table, room)
+    return None if pieces is None else read_stored(pieces, schema, room)
 
 
 def _kind(path: Path, settings: DataSettings) -> str:
@@ -166,21 +198,29 @@ def fingerprint(data: SiteData) -> str:
     for part in (data.train, data.test):
         for array in () if part is None else part.arrays:
             digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
+            for block in in_blocks(array):
+                digest.update(np.ascontiguousarray(array[block]).data)
     return digest.hexdigest()
 
 
-def _split(data: Examples, settings: DataSettings) -> SiteData:
+def _split(data: Examples, settings: DataSettings, room: Room | None) -> SiteData:
     for_train, for_test = _parted(data, settings)
-    return SiteData(data.take(for_train), data.take(for_test) if len(for_test) else None)
+    if room is None or not is_mapped(data.x):
+        return SiteData(data.take(for_train), data.take(for_test) if len(for_test) else None)
+    if not len(for_test):
+        return SiteData(data, None)
+    beside = replace(data, x=np.empty((len(data), 0), np.float32))
+    both = zip(parted(data.x, for_train, for_test, room.folder), (for_train, for_test), strict=True)
+    train, test = (replace(beside.take(rows), x=x) for x, rows in both)
+    return SiteData(train, test)
 
 
 def _parted(data: Examples, settings: DataSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Units are not divided: who has a row among the test data has none in training."""
-    order = np.random.default_rng(settings.split_seed).permutation(data.units)
-    tested = int(settings.test_fraction * data.units)
-    whose = np.arange(len(data)) if data.whose is None else data.whose
-    for_test = np.isin(whose, order[:tested])
+    tested = np.zeros(data.units, bool)
+    order = np.random.default_rng(settings.split_seed).permutation(len(tested))
+    tested[order[: int(settings.test_fraction * len(tested))]] = True
+    for_test = tested if data.whose is None else tested[data.whose]
     return np.flatnonzero(~for_test), np.flatnonzero(for_test)
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_datapod.data.stored_columns import StoredColumns
+from hanse_fabric.errors import HanseError
 from hanse_learning.preparation.apply import apply
-from hanse_learning.preparation.cells import Cells
+from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.site.examples import Examples
+from hanse_learning.site.mapped import BLOCK_BYTES, Growing, mapped, written
 from hanse_privacy.works.people import people_of
 from hanse_schemas.preparation import Preparation
 
@@ -39,34 +44,105 @@ class Table:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def take(self, indices: NDArray[np.int64]) -> Table:
-        """Some of the rows."""
-        columns = {name: cells[indices] for name, cells in self.columns.items()}
-        rows = indices if self.rows is None else self.rows[indices]
-        return replace(self, columns=columns, examples=self.examples.take(indices), rows=rows)
+    def parted(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Table, Table]:
+        """Some rows, and others, each ascending; a stored table is used up.
+
+        Raises:
+            HanseError: NO_SPACE.
+        """
+        both = first, second
+        if isinstance(self.columns, StoredColumns):
+            columns: Sequence[Mapping[str, Cells]] = self.columns.parted(first, second)
+        else:
+            columns = [{name: cells[rows] for name, cells in self.columns.items()} for rows in both]
+        one, other = (
+            replace(
+                self, columns=found, examples=self.examples.take(rows),
+                rows=rows if self.rows is None else self.rows[rows],
+            )
+            for found, rows in zip(columns, both, strict=True)
+        )  # fmt: skip
+        return one, other
 
     def prepared(self, preparation: Preparation) -> Examples:
         """What a model sees of it.
 
         Raises:
-            HanseError: SCHEMA_MISMATCH for a cell that the preparation refuses.
+            HanseError: SCHEMA_MISMATCH for a cell that the preparation refuses; NO_SPACE.
         """
-        features = apply(preparation, self.columns, where=self.where, row=self.row, first=self.first, rows=self.rows)
+        if not isinstance(self.columns, StoredColumns):
+            return replace(self.examples, x=self._features(preparation, self.columns, self.rows))
+        x = mapped((len(self), len(preparation.outputs)), np.float32, self.columns.folder)
+        try:
+            self._fill(x, preparation)
+        except HanseError:
+            # Column by column, as a table in memory is looked through: the first of them that is refused is named.
+            for column in preparation.columns:
+                alone = preparation.model_copy(update={"columns": (column,)})
+                self._fill(np.empty((0, len(alone.outputs)), np.float32), alone)
+            raise
+        return replace(self.examples, x=x)
+
+    def _fill(self, x: NDArray[np.float32], preparation: Preparation) -> None:
+        """Write the prepared rows (n, k), block by block; where `x` has none, only look at them."""
+        start = 0
+        for block in blocks(self.columns):
+            count = len(next(iter(block.values())))
+            rows = np.arange(start, start + count) if self.rows is None else self.rows[start : start + count]
+            found = self._features(preparation, block, rows)
+            if len(x):
+                x[start : start + count] = found
+                written(x[start : start + count])
+            start += count
+
+    def _features(
+        self, preparation: Preparation, columns: Mapping[str, Cells], rows: NDArray[np.int64] | None
+    ) -> NDArray[np.float32]:
+        features = apply(preparation, columns, where=self.where, row=self.row, first=self.first, rows=rows)
         with np.errstate(over="ignore"):
-            return replace(self.examples, x=features.astype(np.float32))
+            return features.astype(np.float32)
 
     def people(self) -> Iterable[bytes]:
         """The people, each by all that is known of them; the rows, where nothing says whose they are."""
-        whose = self.examples.whose
-        return people_of(self.known(), None if whose is None else whose.tolist())
+        known, whose = self.known(), self.examples.whose
+        if whose is None:
+            return known
+        # A person's rows may lie far from each other.
+        stored = self.columns if isinstance(self.columns, StoredColumns) else None
+        return people_of(list(known) if stored is None else _Spooled(known, stored.folder), whose)
 
     def known(self) -> Iterable[bytes]:
         """The rows, each by all that is known of it."""
-        columns = [cells.tolist() for _, cells in sorted(self.columns.items())]
-        if self.examples.weights is not None:
-            columns.append(self.examples.weights.tolist())
-        for *row, y in zip(*columns, self.examples.y.tolist(), strict=True):
-            yield repr((row, y)).encode()
+        start, (y, weights) = 0, (self.examples.y, self.examples.weights)
+        for block in blocks(self.columns):
+            columns = [cells.tolist() for _, cells in sorted(block.items())]
+            here = slice(start, start + len(columns[0]) if columns else len(self))
+            if weights is not None:
+                columns.append(weights[here].tolist())
+            for *row, target in zip(*columns, y[here].tolist(), strict=True):
+                yield repr((row, target)).encode()
+            start = here.stop
+
+
+class _Spooled:
+    """What is known of each row, in a file: `people.Known`."""
+
+    def __init__(self, known: Iterable[bytes], folder: Path) -> None:
+        file, ends, gathered = Growing(folder), array("q", [0]), bytearray()
+        for row in known:
+            gathered += row
+            ends.append(file.size + len(gathered))
+            if len(gathered) >= BLOCK_BYTES:
+                file.append(gathered)
+                gathered.clear()
+        file.append(gathered)
+        self._rows, self._ends = file.whole(), ends
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[row] for row in range(len(self._ends) - 1))
+
+    def __getitem__(self, row: int) -> bytes:
+        return self._rows[self._ends[row] : self._ends[row + 1]].tobytes()
 
 
 @dataclass(slots=True)
@@ -91,12 +167,14 @@ class SiteTables:
 
     @property
     def nbytes(self) -> int:
-        """In memory, prepared once; texts are counted by their places alone."""
-        return sum(cells.nbytes * 2 for part in self.parts for cells in part.columns.values())
+        """In memory, prepared once; texts are counted by their places alone, what lies in files not at all."""
+        held = [part.columns for part in self.parts if not isinstance(part.columns, StoredColumns)]
+        return sum(cells.nbytes * 2 for columns in held for cells in columns.values())
 
     def prepared(self, preparation: Preparation) -> tuple[Examples, Examples | None]:
         """(training, test) examples."""
         if self._kept is None or self._kept[0] != preparation.digest:
+            self._kept = None  # what it holds need not be there at the same time as the next
             test = None if self.test is None else self.test.prepared(preparation)
             self._kept = preparation.digest, self.train.prepared(preparation), test
         return self._kept[1:]

@@ -5,6 +5,9 @@ Without a declared schema the target is the column `target`, `label` or `y`, or 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hanse_datapod.data.check import Raw, checked, mismatch
+from hanse_datapod.data.check import Passed, Raw, checked, mismatch
 from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.data.tables import Table
 from hanse_datapod.data.tolerance import Check, Tolerated
@@ -26,13 +29,38 @@ from hanse_schemas.schema import LARGEST_WEIGHT, ArraySchema, Column, LearnableS
 _TARGETS = ("target", "label", "y")
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What rows are called in messages, and the number of the first."""
+
+    unit: str
+    first: int
+
+    def behind(self, rows: int) -> Places:
+        """Of what stands behind so many rows."""
+        return replace(self, first=self.first + rows)
+
+
+LINES, ROWS = Places("line", 2), Places("row", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a table's columns hold: features (n, k), targets (n,), whose each row is as it stands, and weights (n,)."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    whose: pd.Series | None
+    weights: NDArray[np.float64] | None
+
+
 def read_csv(path: Path, schema: LearnableSchema, options: TableOptions) -> Raw:
     """Features (n, k) and target (n,); rows are counted as lines of the file, the header being line 1.
 
     Raises:
         HanseError: INVALID_INPUT where it is no CSV in UTF-8; SCHEMA_MISMATCH naming file, column and line.
     """
-    return _raw(path, _csv(path, schema, options), schema, "line", 2)
+    return _raw(path, _csv(path, schema, options), schema, LINES)
 
 
 def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
@@ -41,7 +69,7 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     Raises:
         HanseError: INVALID_INPUT where it is no Parquet file; SCHEMA_MISMATCH naming file, column and row.
     """
-    return _raw(path, _parquet(path, schema), schema, "row", 1)
+    return _raw(path, _parquet(path, schema), schema, ROWS)
 
 
 def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptions) -> Table:
@@ -52,39 +80,61 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
     """
     csv = kind == "csv"
     frame = _csv(path, schema, options) if csv else _parquet(path, schema)
-    row, first = ("line", 2) if csv else ("row", 1)
-    present = [str(name) for name in frame.columns]
-    where = f"data file {path.name}"
-    tolerated = Tolerated(where, row, first, len(frame), options.tolerance)
-    columns: dict[str, cells.Cells] = {}
-    for column in schema.features:
-        given = _given(path, frame, column.name, present)
-        found, bad = cells.read(column.kind, given, column.formats)
-        checks = [(bad, cells.expected(column.kind, column.formats))]
-        if column.kind == "number":
-            there = ~np.isnan(found)
-            if column.dtype == "integer":
-                checks.append((there & (found != np.round(found)), "a whole number"))
-            if column.minimum is not None:
-                checks.append((there & (found < column.minimum), f"at least {column.minimum:g}"))
-            if column.maximum is not None:
-                checks.append((there & (found > column.maximum), f"at most {column.maximum:g}"))
-        tolerated.clear(column.name, given, found, checks)
-        columns[column.name] = found
-    target, given = _target(schema), _given(path, frame, schema.target, present)
-    y, checks = _targets(given, schema, target)
-    tolerated.clear(target.name, given, y, checks, target=True)
+    places, where = LINES if csv else ROWS, f"data file {path.name}"
+    tolerated = Tolerated(where, places.unit, places.first, len(frame), options.tolerance)
+    with tolerated.settling():
+        columns, y = cells_of_table(path, frame, schema, tolerated)
+    whose = whose_of(path, frame, unit_of(schema), places, Passed())
     raw = Raw(
-        where, np.zeros((len(frame), len(schema.features)), np.float32),
-        y.astype(np.int64) if target.dtype == "integer" else y, row, _whose(path, frame, unit_of(schema), row, first),
-        _weights(path, frame, schema, row, first),
+        where, np.zeros((len(frame), len(schema.features)), np.float32), targets_of(y, schema), places.unit,
+        _codes(whose), weights_of(path, frame, schema, places, Passed()),
     )  # fmt: skip
-    whole = Table(where, row, first, columns, checked(raw, schema), set_aside=tolerated.count)
-    if not tolerated.dropped.any():
-        return whole
-    if tolerated.dropped.all():
-        raise mismatch(f"{where}: there are no examples without a bad cell")
-    return whole.take(np.flatnonzero(~tolerated.dropped))
+    whole = Table(where, places.unit, places.first, columns, checked(raw, schema), set_aside=tolerated.count)
+    return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
+
+
+def cells_of_table(
+    path: Path, frame: pd.DataFrame, schema: TabularSchema, tolerated: Tolerated,
+    shown: Mapping[str, list[str]] | None = None,
+) -> tuple[dict[str, cells.Cells], NDArray[np.float64]]:  # fmt: skip
+    """(cells by feature, targets (n,)) of a table, or of its next piece, without what the site tolerates.
+
+    Args:
+        shown: cells of columns of dates, from elsewhere in the table, that show where the day stands.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for more bad cells than are tolerated, of the first column that has them, or for a
+            column that is not there.
+    """
+    present = [str(name) for name in frame.columns]
+    found: dict[str, cells.Cells] = {}
+    try:
+        for column in schema.features:
+            given = _given(path, frame, column.name, present)
+            read, checks = _cells(given, column, (shown or {}).get(column.name, ()))
+            tolerated.take(column.name, given, read, checks)
+            found[column.name] = read
+        target, given = _target(schema), _given(path, frame, schema.target, present)
+        y, checks = _targets(given, schema, target)
+        tolerated.take(target.name, given, y, checks, target=True)
+    finally:
+        tolerated.end_of_piece(len(frame))
+    return found, y
+
+
+def _cells(given: Any, column: Column, shown: Sequence[str]) -> tuple[cells.Cells, list[Check]]:
+    """(a column's cells, which are bad)."""
+    found, bad = cells.read(column.kind, given, column.formats, shown)
+    checks = [(bad, cells.expected(column.kind, column.formats))]
+    if column.kind == "number":
+        there = ~np.isnan(found)
+        if column.dtype == "integer":
+            checks.append((there & (found != np.round(found)), "a whole number"))
+        if column.minimum is not None:
+            checks.append((there & (found < column.minimum), f"at least {column.minimum:g}"))
+        if column.maximum is not None:
+            checks.append((there & (found > column.maximum), f"at most {column.maximum:g}"))
+    return found, checks
 
 
 def _given(path: Path, frame: pd.DataFrame, name: str, present: list[str]) -> Any:
@@ -117,8 +167,15 @@ def _target(schema: TabularSchema) -> Column:
 
 def _csv(path: Path, schema: LearnableSchema, options: TableOptions) -> pd.DataFrame:
     """The file. Of a declared schema, what is no number is read as the text that it is."""
-    try:
+    with csv_errors(path, options):
         return read_frame(path, schema, options.separator, options.decimal, options.encoding)
+
+
+@contextmanager
+def csv_errors(path: Path, options: TableOptions) -> Iterator[None]:
+    """Within it, a file that is no CSV in the encoding that it is said to have is INVALID_INPUT."""
+    try:
+        yield
     except UnicodeError as error:
         raise unfit(
             f"data file {path.name}: its text is not {options.encoding}", str(error), code=ErrorCode.INVALID_INPUT,
@@ -133,20 +190,57 @@ def _csv(path: Path, schema: LearnableSchema, options: TableOptions) -> pd.DataF
 
 
 def _parquet(path: Path, schema: LearnableSchema) -> pd.DataFrame:
-    try:
-        names = set(pq.read_schema(path).names)
-        wanted = None
-        if isinstance(schema, TabularSchema):
-            wanted = [n for n in (*(c.name for c in schema.features), schema.target, *schema.beside) if n in names]
+    with parquet_errors(path):
+        wanted = wanted_of(pq.read_schema(path).names, schema)
         frame: pd.DataFrame = pq.read_table(path, columns=wanted).to_pandas()
+    return frame
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Within it, a file that is no Parquet file is INVALID_INPUT."""
+    try:
+        yield
     except pa.ArrowException as error:
         raise unfit(
             f"data file {path.name}: it is not a Parquet file", str(error), code=ErrorCode.INVALID_INPUT
         ) from None
-    return frame
 
 
-def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int) -> Raw:
+def wanted_of(names: Collection[str], schema: LearnableSchema) -> list[str] | None:
+    """The columns that are read of those that there are; None: all."""
+    if not isinstance(schema, TabularSchema):
+        return None
+    return [n for n in (*(c.name for c in schema.features), schema.target, *schema.beside) if n in names]
+
+
+def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places) -> Raw:
+    found = columns_of(path, frame, schema, places, Passed())
+    y = targets_of(found.y, schema)
+    return Raw(f"data file {path.name}", found.x, y, places.unit, _codes(found.whose), found.weights)
+
+
+def _codes(whose: pd.Series | None) -> NDArray[Any] | None:
+    """Numbers as they stand, anything else as text."""
+    return None if whose is None else np.asarray(pd.factorize(whose)[0])
+
+
+def targets_of(y: NDArray[np.float64], schema: LearnableSchema) -> NDArray[Any]:
+    """The targets (n,) of a file: whole numbers where the schema says it, or where it says nothing and all are."""
+    if isinstance(schema, TabularSchema):
+        return y.astype(np.int64) if _target(schema).dtype == "integer" else y
+    whole = len(y) and bool(np.all(y == np.round(y))) and schema.kind == "open"
+    return y.astype(np.int64) if whole else y
+
+
+def columns_of(
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places, passed: Passed
+) -> Columns:  # fmt: skip
+    """The columns of a table, or of a piece of one.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH naming file, column and row.
+    """
     if isinstance(schema, ArraySchema) and len(schema.shape) != 1:
         raise mismatch(f"data file {path.name}: a table, the schema says arrays of shape {list(schema.shape)}")
     if isinstance(schema, TabularSchema):
@@ -160,47 +254,50 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
                 f"data file {path.name}: column {column.name} is missing", f"it has {', '.join(present[:20])}"
             )
     named = _told_names(present, schema)
-    x = [_column(path, frame, column, named[column.name], unit, first) for column in features]
+    x = [_column(path, frame, column, named[column.name], places, passed) for column in features]
+    passed.one()
     given = _given(path, frame, target.name, present)
     y, checks = _targets(given, schema, target)
-    _refuse(path, given, target, named[target.name], checks, unit, first)
-    whole = target.dtype == "integer" or (len(y) and bool(np.all(y == np.round(y))) and schema.kind == "open")
-    return Raw(
-        f"data file {path.name}",
-        np.stack(x, axis=1) if x else np.empty((len(frame), 0)),
-        y.astype(np.int64) if whole else y,
-        unit,
-        _whose(path, frame, unit_of(schema), unit, first),
-        _weights(path, frame, schema, unit, first),
-    )
+    _refuse(path, given, target, named[target.name], checks, places, passed)
+    return Columns(
+        np.stack(x, axis=1) if x else np.empty((len(frame), 0)), y,
+        whose_of(path, frame, unit_of(schema), places, passed), weights_of(path, frame, schema, places, passed),
+    )  # fmt: skip
 
 
-def _whose(path: Path, frame: pd.DataFrame, column: str | None, unit: str, first: int) -> NDArray[Any] | None:
-    """Whose each row is: numbers as they stand, anything else as text."""
+def whose_of(
+    path: Path, frame: pd.DataFrame, column: str | None, places: Places, passed: Passed
+) -> pd.Series | None:  # fmt: skip
+    """Whose each row is, as it stands; None: the file does not say."""
     if column is None or column not in frame.columns:
         return None
+    passed.one()
     given: Any = frame[column]
     if isinstance(given, pd.DataFrame):
         raise mismatch(f"data file {path.name}: column {column} is there {given.shape[1]} times")
     empty = given.isna().to_numpy()
+    passed.one()
     if empty.any():
         row = int(np.argmax(empty))
         raise mismatch(
-            f"data file {path.name}: column {column}, {unit} {row + first}: a value was expected", "an empty cell"
+            f"data file {path.name}: column {column}, {places.unit} {row + places.first}: a value was expected",
+            "an empty cell",
         )
-    return np.asarray(pd.factorize(given)[0])
+    found: pd.Series = given
+    return found
 
 
-def _weights(
-    path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int
+def weights_of(
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places, passed: Passed
 ) -> NDArray[np.float64] | None:
     """What each row counts in training. None is guessed, and a site's tolerance is for features."""
     if not isinstance(schema, TabularSchema) or schema.weight is None:
         return None
     column = Column(name=schema.weight, minimum=0, maximum=LARGEST_WEIGHT)
+    passed.one()
     given = _given(path, frame, column.name, [str(name) for name in frame.columns])
     values, checks = _numbers(given, column)
-    _refuse(path, given, column, f"column {column.name}", checks, unit, first)
+    _refuse(path, given, column, f"column {column.name}", checks, places, passed)
     return values
 
 
@@ -217,12 +314,15 @@ def _told_names(present: list[str], schema: LearnableSchema) -> dict[str, str]:
     return {name: f"column {at}" for at, name in enumerate(present, start=1)}
 
 
-def _column(path: Path, frame: pd.DataFrame, column: Column, named: str, unit: str, first: int) -> NDArray[np.float64]:
+def _column(
+    path: Path, frame: pd.DataFrame, column: Column, named: str, places: Places, passed: Passed
+) -> NDArray[np.float64]:
+    passed.one()
     given: Any = frame[column.name]
     if isinstance(given, pd.DataFrame):
         raise mismatch(f"data file {path.name}: {named} is there {given.shape[1]} times", column.name)
     values, checks = _numbers(given, column)
-    _refuse(path, given, column, named, checks, unit, first)
+    _refuse(path, given, column, named, checks, places, passed)
     return values
 
 
@@ -240,13 +340,16 @@ def _numbers(given: Any, column: Column) -> tuple[NDArray[np.float64], list[Chec
     return values, checks
 
 
-def _refuse(path: Path, given: Any, column: Column, named: str, checks: list[Check], unit: str, first: int) -> None:
+def _refuse(
+    path: Path, given: Any, column: Column, named: str, checks: list[Check], places: Places, passed: Passed
+) -> None:
     for bad, expected in checks:
+        passed.one()
         if bad.any():
             row = int(np.argmax(bad))
             value = given.iloc[row]
             shown = "an empty cell" if pd.isna(value) else repr(value.item() if hasattr(value, "item") else value)
             raise mismatch(
-                f"data file {path.name}: {named}, {unit} {row + first}: {expected} was expected",
+                f"data file {path.name}: {named}, {places.unit} {row + places.first}: {expected} was expected",
                 f"{shown} in column {column.name}",
             )

@@ -49,6 +49,11 @@ def worker_folders(home: Path) -> tuple[list[Path], list[Path]]:
     return given, own
 
 
+def scratch_folder(home: Path) -> Path:
+    """The folder of a home for files of data larger than memory, which have no names: it always looks empty."""
+    return home / _MADE
+
+
 class TaskFolders:
     """The folders `work`, `made`, `state` and `studies` of one home. Its methods block, and any thread may call them.
 

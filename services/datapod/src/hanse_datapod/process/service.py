@@ -62,7 +62,8 @@ async def _take_part(service: Service[DatapodSettings], policy: Policy, listed: 
         settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
         pools=await asyncio.to_thread(read_pools, settings.pools),
         pool_folder=settings.pool_folder or settings.home / "pools", sandbox=policy.sandbox,
-        foreign=policy.site_code.foreign,
+        foreign=policy.site_code.foreign, scratch=settings.scratch,
+        memory=None if policy.limits.memory_mib is None else policy.limits.memory_mib << 20,
     )  # fmt: skip
     workers = [shared.participant(_data(settings, home), home) for home in listed]
     await shared.start()  # libraries load while the sites join

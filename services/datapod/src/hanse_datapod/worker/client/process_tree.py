@@ -32,9 +32,10 @@ class ProcessTree:
         return self._members
 
     def memory(self, limit: int) -> int:
-        """Bytes of memory that all of them use. Above `limit`, what several share is counted once."""
+        """Bytes of memory that all of them use, without pages of files: these the system takes back when it wants, as
+        it forgets pages of data larger than memory. Above `limit`, what several share is counted once."""
         members = self.members()
-        used = sum(map(_resident, members))
+        used = sum(map(_held, members))
         return used if used <= limit or len(members) < 2 else sum(map(_share, members))
 
     async def end(self) -> None:
@@ -57,19 +58,38 @@ def _kill(process: psutil.Process) -> None:
         process.kill()
 
 
-def _resident(process: psutil.Process) -> int:
+_HELD, _SHARED = ("RssAnon:", "RssShmem:"), ("Pss_Anon:", "Pss_Shmem:")
+"""What no file stands behind. (`/dev/shm`'s files are memory.)"""
+
+
+def _held(process: psutil.Process) -> int:
+    """Bytes of a process."""
     try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+        return _sum(process, "status", _HELD)
+    except PermissionError:
+        return _resident(process)
 
 
 def _share(process: psutil.Process) -> int:
     """Bytes of a process, where each page that several processes have is divided among them."""
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        return _sum(process, "smaps_rollup", _SHARED)
+    except PermissionError:
+        return _held(process)
+
+
+def _sum(process: psutil.Process, file: str, names: tuple[str, ...]) -> int:
+    """Of lines of a file about a process: 0 for one that is gone, all of its memory where the system tells no more."""
+    try:
+        lines = Path(f"/proc/{process.pid}/{file}").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    except PermissionError:
-        return _resident(process)
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
+    told = [int(line.split()[1]) << 10 for line in lines if line.startswith(names)]
+    return sum(told) if told else _resident(process)
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0

@@ -59,6 +59,8 @@ class ProcessWorker:
         device: `auto`, `cpu`, `cuda` or `cuda:N`, that it trains on where the job does not say.
         sandbox: what the site's policy says of the process's sandbox.
         foreign: what it says of interpreters for code of other frameworks.
+        memory: bytes that its work may use, by which data are read into memory or a file; None: what there is.
+        scratch: where files of data larger than memory are made; None: where the process has its temporary files.
     """
 
     def __init__(
@@ -71,12 +73,15 @@ class ProcessWorker:
         device: str = "cpu",
         sandbox: SandboxPolicy | None = None,
         foreign: ForeignSettings | None = None,
+        memory: int | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
         self._data = data.model_dump(mode="json")
         self._code = str(code) if code is not None else None
         self._schema: dict[str, Any] | None = None  # until it is known, data are read as what they look like
         self._process, self._alone = process, alone
+        self._memory, self._scratch = memory, None if scratch is None else str(scratch)
         self._wanted_device, self._device = device, DeviceReport()
         foreign = foreign or ForeignSettings()
         self._sandbox = opened(sandbox or SandboxPolicy(), foreign).model_dump(mode="json")
@@ -150,4 +155,5 @@ class ProcessWorker:
         return {
             "operation": operation, "data": self._data, "code": self._code, "schema": self._schema,
             "device": self._wanted_device, "sandbox": self._sandbox, "foreign": self._foreign,
+            "memory": self._memory, "scratch": self._scratch,
         }  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.home.folders import worker_folders
+from hanse_datapod.home.folders import scratch_folder, worker_folders
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_worker import Process, ProcessWorker, opened
 from hanse_datapod.worker.foreign.settings import ForeignSettings
@@ -116,13 +116,18 @@ class SharedWorker:
         pools: of further workers, which share `pool_folder`.
         sandbox: what the site's policy says of the processes' sandbox.
         foreign: what it says of interpreters for code of other frameworks.
+        memory: bytes that a task may use; None: what there is.
+        scratch: where files of data larger than memory are made; None: in each participant's home.
     """
 
     def __init__(
         self, code: Path | None = None, *, participants: int = 2, threads: int = 1, device: str = "cpu",
         pools: Sequence[Pool] = (), pool_folder: Path | None = None, sandbox: SandboxPolicy | None = None,
-        foreign: ForeignSettings | None = None,
+        foreign: ForeignSettings | None = None, memory: int | None = None, scratch: Path | None = None,
     ) -> None:  # fmt: skip
+        if scratch is not None and not scratch.is_dir():
+            raise invalid("scratch", str(scratch), "a folder that is there, on a disk with room for the data")
+        self._memory, self._scratch = memory, scratch
         self._sandbox, self._foreign = sandbox or SandboxPolicy(), foreign or ForeignSettings()
         self._code, self._alone, self._device = code, participants == 1, device
         self._pools = [] if pool_folder is None else [(pool, PoolClient(pool_folder, pool.name)) for pool in pools]
@@ -151,7 +156,12 @@ class SharedWorker:
         process.reach = process.reach.joined(self._reach(data, home))
         if process not in self._used:
             self._used.append(process)
-        local = self._worker(data, process, self._device)
+        scratch = self._scratch or (None if home is None else scratch_folder(home))
+        if scratch is not None:
+            if self._scratch is not None and home is not None:
+                _require_apart(scratch.absolute(), home.absolute())
+            process.reach = process.reach.joined(Reach(write=absolute([scratch]), policy=process.reach.policy))
+        local = self._worker(data, process, self._device, scratch)
         if data.is_genotypes:
             return local
         if self._sandbox.apart and self._code is not None and not self._pools:
@@ -173,12 +183,21 @@ class SharedWorker:
         Reach(read, policy=sandbox).require_apart(home)
         return Reach(read | absolute(given), absolute(own), sandbox)
 
-    def _worker(self, data: DataSettings, process: Process, device: str) -> ProcessWorker:
+    def _worker(
+        self, data: DataSettings, process: Process, device: str, scratch: Path | None = None
+    ) -> ProcessWorker:  # fmt: skip
         return ProcessWorker(
-            data, process, self._code, alone=self._alone, device=device, sandbox=self._sandbox, foreign=self._foreign
-        )
+            data, process, self._code, alone=self._alone, device=device, sandbox=self._sandbox, foreign=self._foreign,
+            memory=self._memory, scratch=scratch,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Stop the processes."""
         for process in self._used:
             await process.close()
+
+
+def _require_apart(scratch: Path, home: Path) -> None:
+    """Refuse a folder that the worker writes in, where the home's keys lie in it or it lies among them."""
+    if scratch == home or scratch in home.parents or home in scratch.parents:
+        raise invalid("scratch", str(scratch), f"a folder apart from the home {home}; none: one within it is taken")

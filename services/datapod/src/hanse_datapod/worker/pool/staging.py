@@ -43,6 +43,7 @@ def placed(body: dict[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
         HanseError: INVALID_INPUT for a name that leaves the folder.
     """
+    body = body | {"scratch": str(folder.parent)}  # the site's own is not in a pool's reach
     if body["operation"] != "work":
         return body
     return body | {

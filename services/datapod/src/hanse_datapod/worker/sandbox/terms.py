@@ -77,6 +77,7 @@ class Reach:
         data, policy = _same_for_all(json.dumps([body["data"], body.get("sandbox") or {}, body.get("code")]))
         read = [body.get("model"), *(body.get("extras") or {}).values()]
         write = [Path(body["output"]).parent, Path(body["state"])] if "output" in body else []
+        write += [Path(body["scratch"])] if body.get("scratch") else []
         return cls(data | absolute(read), absolute(write), policy)
 
     def places_of(self, other: Reach) -> frozenset[Path] | None:

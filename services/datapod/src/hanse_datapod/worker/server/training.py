@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import TypeAdapter
 
 from hanse_datapod.data.check import mismatch
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables, version_of
 from hanse_datapod.data.remarks import remarks
+from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.foreign.settings import ForeignSettings
@@ -28,7 +31,7 @@ from hanse_datapod.worker.work.execute import execute
 from hanse_datapod.worker.work.modules import blank_module
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
-from hanse_learning.site.devices import Device, choose_device
+from hanse_learning.site.devices import CPU, Device, choose_device, memory_of
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Floats
@@ -48,7 +51,7 @@ class TrainingServer:
         self._ranks = ranks
         self._send, self._receive, self._blank = send, receive, lru_cache(maxsize=1)(blank_module)
         self._data: OrderedDict[str, SiteData | SiteTables] = OrderedDict()
-        self._bytes = 0
+        self._room, self._rooms = room_of({}), dict[str, int]()
         self._states: dict[str, DataState] = {}
 
     def do(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +59,7 @@ class TrainingServer:
         schema = learnable(_SCHEMA.validate_python(body["schema"])) if body["schema"] is not None else OpenSchema()
         settings = DataSettings.model_validate(body["data"])
         code = Path(body["code"]) if body["code"] is not None else None
+        self._room = room_of(body)
         if body["operation"] == "check":
             device = choose_device(body["device"])
             return {
@@ -115,7 +119,7 @@ class TrainingServer:
         return self._states.get(key, DataState())
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
-        data = self._kept("", settings, schema, code, lambda: read_site_data(settings, schema, code))
+        data = self._kept("", settings, schema, code, lambda: read_site_data(settings, schema, code, self._room))
         if not isinstance(data, SiteData):
             raise TypeError(f"{type(data).__name__} was kept in place of examples")
         return data
@@ -128,7 +132,7 @@ class TrainingServer:
         """
         if not isinstance(schema, TabularSchema):
             raise mismatch("data: a preparation is of tables, the project's schema has none")
-        data = self._kept("tables|", settings, schema, None, lambda: read_site_tables(settings, schema))
+        data = self._kept("tables|", settings, schema, None, lambda: read_site_tables(settings, schema, self._room))
         if not isinstance(data, SiteTables):
             raise TypeError(f"{type(data).__name__} was kept in place of tables")
         return data
@@ -137,16 +141,21 @@ class TrainingServer:
         self, form: str, settings: DataSettings, schema: LearnableSchema, code: Path | None,
         read: Callable[[], SiteData | SiteTables],
     ) -> SiteData | SiteTables:  # fmt: skip
-        key = f"{form}{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
+        what = f"{form}{settings.model_dump_json()}|{schema.model_dump_json()}|"
+        key = what + version_of(settings, code)
         known = self._data.get(key)
-        if known is not None:
+        # What was read into memory, while a task might use more of it, is read anew: perhaps into a file.
+        if known is not None and self._rooms[key] <= self._room.memory:
             self._data.move_to_end(key)
             return known
-        data = read()
-        self._data[key] = data
-        self._bytes += data.nbytes
-        while self._bytes > _KEPT_BYTES and len(self._data) > 1:
-            self._bytes -= self._data.popitem(last=False)[1].nbytes
+        # What is read anew takes the room of what it was before: in files, too.
+        for old in [name for name in self._data if name.startswith(what)]:
+            del self._data[old]
+        known = None
+        data = self._data[key] = read()
+        self._rooms[key] = self._room.memory
+        while sum(each.nbytes for each in self._data.values()) > _KEPT_BYTES and len(self._data) > 1:
+            self._data.popitem(last=False)
         return data
 
     def _looked(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> dict[str, Any]:
@@ -175,6 +184,15 @@ def _divided(body: dict[str, Any], device: str, send: Send) -> WorkOutcome:
     from hanse_datapod.worker.ranks.launch import divide  # it takes a second to load, and most sites need none of it
 
     return divide(body, device, send)
+
+
+def room_of(body: Mapping[str, Any]) -> Room:
+    """The room for data, by the memory that work at the site may use, or that the machine has."""
+    memory = memory_of(torch.device(CPU))
+    if limit := body.get("memory_limit") or body.get("memory"):
+        memory = min(memory, int(limit))
+    memory //= max(1, body.get("processes", 1))  # each reads the data
+    return Room.within(memory, Path(body.get("scratch") or tempfile.gettempdir()))
 
 
 def device_of(body: dict[str, Any]) -> Device:
@@ -207,4 +225,4 @@ class RemoteSums:
 
 def _people(part: Examples) -> Iterable[bytes]:
     known = (part.x, part.y) if part.weights is None else (part.x, part.y, part.weights)
-    return people_of(rows(*known), None if part.whose is None else part.whose.tolist())
+    return people_of(rows(*known), part.whose)
