@@ -39,7 +39,7 @@ def take_part(site, part, _parts):
     model = network()
     for task in site.tasks():
         if task.kind == "initialize":
-            task.push(get_peft_model_state_dict(model), examples=0)
+            task.push(get_peft_model_state_dict(network()), examples=0)  # of nothing that was learnt here
             continue
         set_peft_model_state_dict(model, task.model(like=get_peft_model_state_dict(model)))
         if task.kind == "train":

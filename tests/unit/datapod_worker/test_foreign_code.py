@@ -188,6 +188,35 @@ async def test_a_runs_code_stays_loaded_and_still_and_no_other_run_finds_it(site
     assert waiting() == []
 
 
+HOLDS_ONE = """
+import numpy as np
+from flwr.client import NumPyClient
+
+HELD = [np.zeros(2, np.float32)]
+
+class Client(NumPyClient):
+    def get_parameters(self, config):
+        return HELD
+
+    def fit(self, parameters, config):
+        HELD[0] = parameters[0] + np.float32(3)
+        return HELD, 5, {}
+
+def client_fn(context):
+    return Client().to_client()
+"""
+
+
+async def test_a_first_model_is_of_code_that_has_not_trained_also_in_the_middle_of_a_run(site):
+    code = site.folder / "holds_one.py"
+    code.write_text(HOLDS_ONE)
+    worker = site.worker(code)
+    first = (await site.ask(worker, code, TaskKind.INITIALIZE, state="holds")).update
+    await site.ask(worker, code, TaskKind.TRAIN, first, state="holds")
+    again = (await site.ask(worker, code, TaskKind.INITIALIZE, number=2, state="holds")).update
+    assert read_tensors(again)[1]["0"].tolist() == [0.0, 0.0], "no mask is on it: what was learnt shall not be in it"
+
+
 async def test_a_task_that_fails_or_is_cancelled_leaves_no_loaded_code(site):
     code = site.folder / "failing.py"
     code.write_text(HEAD + LOADED.replace("    SEEN.append(1)", "    SEEN.append(1)\n    1 / (len(SEEN) - 2)"))

@@ -42,7 +42,8 @@ class OwnPipeline:
             store_url="",
         )  # fmt: skip
         self._token, self._home = token or "", home
-        self._worker = PipelineWorker(data, examples)
+        hides = self._policy.masking.required or self._policy.privacy.required
+        self._worker = PipelineWorker(data, examples, hides=hides)
         self._ready = threading.Event()
         self._failure: HanseError | None = None
 

@@ -44,13 +44,16 @@ class PipelineWorker:
         data: files and folders of the data, which tell when these change; none: each start of the process counts as if
             they had, for nobody can say otherwise.
         examples: that the site trains on.
+        hides: whether no update leaves but under masks, or with noise. A first model has neither, and a loop that has
+            trained may give what it has learnt for one: it is asked for none then.
     """
 
     kinds = TRAINING_KINDS
     device = _LABEL
 
-    def __init__(self, data: Sequence[Path], examples: int) -> None:
-        self._data, self._examples = tuple(data), examples
+    def __init__(self, data: Sequence[Path], examples: int, *, hides: bool = False) -> None:
+        self._data, self._examples, self._hides = tuple(data), examples, hides
+        self._trained = False
         self._unknown = os.urandom(32).hex()
         self._known: tuple[str, str] | None = None
         self._offered: queue.SimpleQueue[InHand | None] = queue.SimpleQueue()
@@ -67,6 +70,13 @@ class PipelineWorker:
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         _check(request)
+        if request.kind is TaskKind.INITIALIZE and self._hides and self._trained:
+            raise HanseError(
+                ErrorCode.POLICY, "a first model: this site's own loop has trained since it was started, and what it "
+                "gives would leave without mask or noise",
+                hint="name an initial_model in the job, or start the loop again",
+            )  # fmt: skip
+        self._trained |= request.kind is TaskKind.TRAIN
         hands = _Hands(request, self._offered)
         work = asyncio.ensure_future(asyncio.to_thread(self._made, request, hands, on_progress))
         try:

@@ -53,7 +53,9 @@ def serve(kind: str) -> None:
         said, arrays = frame
         if kept is not None:
             kept.end_strangers()
-        if kept is not None and (said["of"] != kept.of or not kept.runs()):
+        # A first model leaves under no mask: no code makes it that has trained.
+        anew = said["operation"] == "initialize"
+        if kept is not None and (anew or said["of"] != kept.of or not kept.runs()):
             kept.end()
             kept = None
         if said["operation"] == "end":
