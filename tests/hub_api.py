@@ -155,4 +155,8 @@ class Site:
     async def body(self, api: Any, token: str, **changes: Any) -> dict[str, Any]:
         """What it sends to join, in answer to a new challenge."""
         challenge = (await api.ok("POST", "/v1/join/challenge", body={"token": token}))["challenge"]
-        return proved(token, challenge, self.signing, self.bus, api.clock.now()) | changes
+        return self.proof(api, token, challenge) | changes
+
+    def proof(self, api: Any, token: str, challenge: str) -> dict[str, Any]:
+        """What it sends in answer to a challenge."""
+        return proved(token, challenge, self.signing, self.bus, api.clock.now())

@@ -69,6 +69,10 @@ async def test_nobody_else_says_that_a_site_agrees_where_a_project_has_no_terms(
 async def test_control_where_consent_to_nothing_is_not_looked_at_a_stranger_writes_a_sites_consent(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def anybody(hub: Any, *_: Any, project: str, participant: str, **_more: Any) -> ParticipantRecord:
+        return (await hub.buckets.participants.require(project=project, participant=participant)).value
+
+    monkeypatch.setattr(terms_api, "who_signed", anybody)
     monkeypatch.setattr(terms_api, "check_consent", lambda *_: None)
     (forged,) = await strangers(api)
     assert forged["by"] == "Dr. Day"

@@ -50,7 +50,7 @@ async def test_a_site_leaves_once_and_its_keys_are_void_at_every_replica(
 async def test_nobody_leaves_for_a_site(api: Any, owner: str, token: str) -> None:
     site = Site()
     good = said(api, site.signing)
-    assert (await api.refused("POST", "/v1/leave", body=good))[1] == "forbidden", "it has not joined"
+    assert (await api.refused("POST", "/v1/leave", body=good))[1] == "tampered", "it has not joined"
     await api.ok("POST", "/v1/join", body=await site.body(api, token))
     for wrong in (said(api, SigningKey.create()), good | {"reason": "another"}, good | {"signature": "AAAA"}):
         assert (await api.refused("POST", "/v1/leave", body=wrong))[1] == "tampered"

@@ -92,7 +92,7 @@ async def test_other_terms_are_another_version_to_which_a_site_agrees_anew_by_it
     _, code, _ = await api.refused(
         "POST", "/v1/consent", body=said(agreed(api, changed, site.signing)) | {"participant": "south"}
     )
-    assert code == "forbidden"
+    assert code == "tampered"
     for _ in range(2):  # again after a crash, and the audit has it once
         await api.ok("POST", "/v1/consent", body=said(consent := agreed(api, changed, site.signing)))
     (seen,) = (await api.ok("GET", f"{PLACE}/participants", owner))["participants"]

@@ -20,6 +20,7 @@ from hanse_coordinator.one_place import OnePlace
 from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.watching.notices import Notices
+from hanse_coordinator.watching.sparing import Sparing
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.lately import Lately
@@ -58,6 +59,10 @@ _PROGRESS_S = 1.0
 _LATE_TOLD_S = 10.0
 _AT_ONCE = 256
 """After an outage all sites ask what is open, and show life."""
+MOST_ANSWERS = 8
+"""Of one site to one step, each other than the others: one counts, and who has lost its answer makes another."""
+
+_STEPS = 200_000
 _REMEMBERED = 10_000
 _REMEMBERED_S = 10.0
 _TOLD_SOON_S = 0.25
@@ -77,6 +82,8 @@ class SiteDoors:
         self._one_place = OnePlace(bus, instance)
         self._open_steps, self._handed_in = open_steps_of(bus), Lately(bus.clock, _REMEMBERED_S)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._answers: OrderedDict[str, set[str]] = OrderedDict()
+        self._sparing = Sparing(bus.clock)
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
             Door.PRESENCE: self._presence, Door.LINK: links.answer_at_door, Door.RENEW: self._renew,
@@ -127,12 +134,30 @@ class SiteDoors:
         await self._require_updates(request, where)
         subject = RESULT.of(**where)
         digest = hashlib.sha256(request.content).hexdigest()
+        self._count_answer(subject, digest)
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
         self._open_steps.note_beside(request.asked.beside, **where)
         await self._bus.publish(
             subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
         )
         return b""
+
+    def _count_answer(self, subject: str, digest: str) -> None:
+        """A step's answers are kept until it closes, in room that all projects share.
+
+        Raises:
+            HanseError: CONFLICT where its site has answered otherwise so often that it is heard no more.
+        """
+        given = self._answers.setdefault(subject, set())
+        self._answers.move_to_end(subject)
+        while len(self._answers) > _STEPS:
+            self._answers.popitem(last=False)
+        if len(given) >= MOST_ANSWERS and digest not in given:
+            raise HanseError(
+                ErrorCode.CONFLICT, f"result: {MOST_ANSWERS} others have come for this step, of which the first counts",
+                hint="a task is answered once; the same bytes may be sent again",
+            )  # fmt: skip
+        given.add(digest)
 
     async def _require_updates(self, request: Request, where: Mapping[str, str]) -> None:
         """A result counts with what it names: sites hand in both at once, and either may arrive first.
@@ -159,7 +184,9 @@ class SiteDoors:
         """People see that a site's answers come late; they need not see each of them."""
         LATE_RESULTS.add()
         who = request.participant
-        if not self._due("late", request.project, run, who, every=_LATE_TOLD_S):
+        if not self._due("late", request.project, run, who, every=_LATE_TOLD_S) or not self._sparing.due(
+            request.project, who
+        ):
             return
         digest = hashlib.sha256(request.content).hexdigest()
         notices = Notices(self._bus, self._bus.clock, request.project, run, actor=f"coordinator:{self._instance}")

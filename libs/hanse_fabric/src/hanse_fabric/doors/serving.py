@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import Passed, ledger_of, message_bytes
@@ -72,8 +72,7 @@ class Shares:
     quickest rounds take less than 50 ms."""
 
     def __init__(self, clock: Clock, *, per_second: float = 60.0, burst: float = 120.0) -> None:
-        self._clock, self._per_second, self._burst = clock, per_second, burst
-        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._allowed = Allowance(clock, per_second=per_second, burst=burst, most=_MOST_SITES)
 
     def take(self, project: str, participant: str) -> None:
         """Count one request.
@@ -81,16 +80,10 @@ class Shares:
         Raises:
             HanseError: UNAVAILABLE beyond the share; it is tried again later, as with a server that is away.
         """
-        who, now = (project, participant), self._clock.monotonic()
-        left, at = self._left.pop(who, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._per_second)
-        self._left[who] = (max(0.0, left - 1), now)
-        if len(self._left) > _MOST_SITES:
-            self._left.popitem(last=False)
-        if left < 1:
+        if not self._allowed.take((project, participant)):
             raise HanseError(
                 ErrorCode.UNAVAILABLE,
-                f"door: {participant} asks more than {self._per_second:g} times a second",
+                f"door: {participant} asks more than {self._allowed.per_second:g} times a second",
                 hint="ask again a little later",
             )
 

@@ -25,6 +25,7 @@ from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_coordinator.watching.histories import Histories
 from hanse_coordinator.watching.studies import Studies
+from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import AuditEvent
@@ -33,6 +34,8 @@ from hanse_fabric.subjects import AUDIT
 
 HUB_AUDIT = "hub"
 """The audit of what belongs to no project. No project may have this name."""
+
+JOINS_AT_ONCE, _JOINS_EVERY_S, _TOKENS = 20, 60.0, 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Hub:
     info: HubInfo
     started_at: datetime
     quotas: ProjectQuotas
+    challenges: Allowance
+    """By join token, how often it is joined with."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
@@ -116,6 +121,7 @@ class Hub:
             info=info,
             started_at=clock.now(),
             quotas=ProjectQuotas(quotas, buckets, store, clock, info.instance),
+            challenges=Allowance(clock, per_second=1 / _JOINS_EVERY_S, burst=JOINS_AT_ONCE, most=_TOKENS),
             stopping=stopping or asyncio.Event(),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 
 from hanse_coordinator.absence import check_absence, note_there
+from hanse_coordinator.api.by_signature import require_member, who_signed
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import check_proof, gone, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
@@ -68,14 +69,12 @@ async def join(hub: Hub, request: Request) -> Joined:
 async def renew(hub: Hub, request: Request) -> Renewed:
     """Another token for the bus. Who asks is told by the signature alone: it may have no token that is still good."""
     body: Renew = request.body
-    with hub.keys.limiter.looking_up(hub.address_of(request.http), "renewal"):
-        entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
-    if entry is None or entry.value.revoked:
-        raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")
     statement = renewal_statement(project=body.project, participant=body.participant, sent_at=body.sent_at)
-    VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"renewal of {body.participant}")
+    record = await who_signed(
+        hub, request, statement, body.signature, project=body.project, participant=body.participant, what="renewal"
+    )
+    require_member(record)
     check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
-    record = entry.value
     check_absence(await hub.project(body.project), record, hub.clock)
     await note_there(hub.buckets.participants, record, hub.clock)
     return Renewed(

@@ -6,13 +6,13 @@ import base64
 from collections.abc import Callable
 from typing import TypeVar
 
+from hanse_coordinator.api.by_signature import who_signed
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.paging import page_of
 from hanse_coordinator.api.route import OWN, PUBLIC, READ, Request, Route, view
 from hanse_coordinator.api.terms import digest_of
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.joining import HasLeft, ToLeave, check_clocks, leaving_statement
@@ -77,16 +77,14 @@ async def leave(hub: Hub, request: Request) -> HasLeft:
     """A site ends its own membership. Who asks is told by the signature alone: its token may have ended. May be
     repeated, also by a site that the owner has revoked meanwhile."""
     body: ToLeave = request.body
-    with hub.keys.limiter.looking_up(hub.address_of(request.http), "leaving"):
-        entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
-    if entry is None:
-        raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled")
     statement = leaving_statement(
         project=body.project, participant=body.participant, reason=body.reason, sent_at=body.sent_at
     )
-    VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"leaving of {body.participant}")
+    there = await who_signed(
+        hub, request, statement, body.signature, project=body.project, participant=body.participant, what="leaving"
+    )
     check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
-    now, key, first = hub.clock.now(), entry.value.public_key, False
+    now, key, first = hub.clock.now(), there.public_key, False
 
     def left(old: ParticipantRecord) -> ParticipantRecord:
         nonlocal first

@@ -20,10 +20,18 @@ from hanse_schemas.http.joining import AskChallenge, Challenge, Join, JoinProof
 
 
 async def give_challenge(hub: Hub, request: Request) -> Challenge:
-    """A new challenge for a token. It is kept with the token's record, so that any replica takes the answer, once."""
+    """A new challenge for a token. It is kept with the token's record, so that any replica takes the answer, once.
+
+    Each joining needs one, and is in the project's audit for good: a site may join again, but not as often as it likes.
+    """
     body: AskChallenge = request.body
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
     await invitation_of(hub, request, token)
+    if not hub.challenges.take(token.id):
+        raise HanseError(
+            ErrorCode.TOO_MANY, "token: a site asks to join by it again and again",
+            hint="try again in some minutes; the token is still good",
+        )  # fmt: skip
     challenge = randomness.token_hex(16)
     await hub.buckets.invitations.change(
         lambda record: record.model_copy(update={"challenge": challenge}), invitation=token.id
@@ -54,11 +62,15 @@ async def good_invitation(hub: Hub, request: Request, token: secrets.Credential)
     """The record behind a token that may still be joined with, or was by this site.
 
     Raises:
-        HanseError: UNAUTHENTICATED; GONE for one that was revoked, or has expired unused.
+        HanseError: UNAUTHENTICATED; GONE for one that was revoked, or has expired unused, or whose site is no member.
     """
     found = await invitation_of(hub, request, token)
     if found.revoked:
         raise gone("it was revoked")
+    if found.used_by is not None:
+        there = await hub.buckets.participants.get(project=found.project, participant=found.participant)
+        if there is not None and (there.value.revoked or there.value.api_key != found.id):
+            raise gone(f"the participant {found.participant!r} that it made was revoked, or has joined by another")
     if found.used_by is None and found.expires_at <= hub.clock.now():
         raise gone(f"it expired at {found.expires_at:%Y-%m-%d %H:%M:%S} UTC")
     return found

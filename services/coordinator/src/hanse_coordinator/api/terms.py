@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from hanse_coordinator.api.by_signature import require_member, who_signed
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import good_invitation
 from hanse_coordinator.api.route import OWN, PUBLIC, Request, Route, view
@@ -75,13 +76,14 @@ async def preview(hub: Hub, request: Request) -> Preview:
 async def give_consent(hub: Hub, request: Request) -> Consented:
     """Who asks is told by the signature alone, which is kept: the site can be shown what it has agreed to."""
     body: ToConsent = request.body
-    with hub.keys.limiter.looking_up(hub.address_of(request.http), "consent"):
-        entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
-    if entry is None or entry.value.revoked:
-        raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")
-    key = VerifyKey(entry.value.public_key)
-    check_consent(hub, await hub.project(body.project), body.participant, body.consent, key)
-    if is_news(entry.value, body.consent):
+    statement = _statement(body.project, body.participant, body.consent)
+    record = await who_signed(
+        hub, request, statement, body.consent.signature, project=body.project, participant=body.participant,
+        what="consent",
+    )  # fmt: skip
+    require_member(record)
+    check_consent(hub, await hub.project(body.project), body.participant, body.consent, VerifyKey(record.public_key))
+    if is_news(record, body.consent):
         await hub.buckets.participants.change(
             lambda old: old.model_copy(update={"consent": body.consent}),
             project=body.project, participant=body.participant,
@@ -104,7 +106,8 @@ def check_consent(hub: Hub, project: ProjectRecord, participant: str, consent: C
             signature of somebody else; CLOCK_SKEW; INVALID_INPUT for a name that is none.
     """
     if consent is not None:  # first of all, for nobody else may be told anything, or have anything written down
-        _verify(project.name, participant, consent, key)
+        statement = _statement(project.name, participant, consent)
+        key.verify(consent.signature, statement, what=f"consent of {participant}")
         now = hub.clock.now()
         # A site may have agreed long before it can tell the hub; but nobody agrees in the future.
         check_clocks(max(consent.at, now), now, field="consent.at")
@@ -122,14 +125,15 @@ def check_consent(hub: Hub, project: ProjectRecord, participant: str, consent: C
         )  # fmt: skip
 
 
-def _verify(project: str, participant: str, consent: Consent, key: VerifyKey) -> None:
+def _statement(project: str, participant: str, consent: Consent) -> bytes:
+    """What a site has signed that agrees; INVALID_INPUT for a name that is none."""
     try:
         said = SiteConsent(
             project=project, participant=participant, terms=consent.terms, by=consent.by, at=consent.at
         )  # fmt: skip
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"consent: {explain(error, SiteConsent)}") from None
-    key.verify(consent.signature, said.canonical(), what=f"consent of {participant}")
+    return said.canonical()
 
 
 async def tell_consent(hub: Hub, project: str, participant: str, consent: Consent) -> None:

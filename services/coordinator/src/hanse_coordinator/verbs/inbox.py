@@ -19,6 +19,7 @@ from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.verbs.verified import verified_result
 from hanse_coordinator.watching.notices import Notices
+from hanse_coordinator.watching.sparing import Sparing
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
@@ -52,6 +53,7 @@ class Inbox:
         self._first: dict[str, dict[str, bytes]] = {}
         self._heard: OrderedDict[str, Mapping[str, bytes | None]] = OrderedDict()
         self._results = 0
+        self._sparing = Sparing(bus.clock)
         self.late = 0
         self.refused = 0
 
@@ -153,6 +155,8 @@ class Inbox:
     def _count_late(self, record: Record, step: str, name: str) -> None:
         self.late += 1
         LATE_RESULTS.add()
+        if not self._sparing.due(self._project, name):
+            return
         about = f"{step}/{name}/{record.sequence}"
         self._notices.event("late-result", about, step=step, participant=name, count=self.late)
         self._notices.audit(
@@ -162,6 +166,8 @@ class Inbox:
     def _refuse(self, record: Record, round_number: int, name: str, error: HanseError) -> None:
         self.refused += 1
         count_refusal("result", error.code.code, self._project, name)
+        if not self._sparing.due(self._project, name):
+            return
         about = f"{record.subject}/{record.sequence}"
         _LOG.warning("result on %s refused: %s", record.subject, error)
         self._notices.event(

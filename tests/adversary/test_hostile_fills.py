@@ -1,0 +1,92 @@
+"""A site that writes as much as its share of the door lets it, of what the hub keeps: answers to one open step, each
+other than the one before, and late answers to runs that it makes up. What it fills is every project's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adversary.site_league import League, Site, new_run
+from hanse_coordinator import doors
+from hanse_coordinator.watching import sparing
+from hanse_fabric.doors.serving import Shares
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.queue import stream_of
+from hanse_fabric.subjects import AUDIT, EVENT, RESULT, Door
+
+MANY = 60
+
+
+@pytest.fixture(autouse=True)
+def in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a site sends in some seconds, at once."""
+    monkeypatch.setattr(Shares, "take", lambda *_: None)
+
+
+async def asked(site: Site, content: bytes, run: str) -> ErrorCode | None:
+    """What the hub says to an answer: the code of its refusal."""
+    try:
+        await site.doors.ask(Door.RESULT, content, run=run, step="r1-train", timeout=30)
+    except HanseError as error:
+        return error.code
+    return None
+
+
+async def written(league: League) -> int:
+    """How many of a site's answers to one step are written down, each of as many bytes as a message has."""
+    site, run = await league.site("bad"), new_run()
+    await league.open("bad", run)
+    for _ in range(2):  # the same once more, as who hears no answer
+        await asyncio.gather(*(asked(site, b"%d" % number, run) for number in range(MANY)))
+    pattern = RESULT.wildcard(project="triage", run=run)
+    return len(await league.hub.snapshot(stream_of(RESULT), pattern))
+
+
+async def test_a_site_fills_no_stream_with_answers_to_one_step(league: League) -> None:
+    assert await written(league) == doors.MOST_ANSWERS
+
+
+@pytest.mark.control("test_a_site_fills_no_stream_with_answers_to_one_step")
+async def test_control_where_answers_are_not_counted_all_are_written_down(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "MOST_ANSWERS", MANY)
+    assert await written(league) == MANY
+
+
+@pytest.mark.no_attack("an honest site")
+async def test_a_site_that_lost_its_answer_is_heard_again_and_the_same_answer_always_is(league: League) -> None:
+    site, run = await league.site("bad"), new_run()
+    await league.open("bad", run)
+    told = [await asked(site, b"%d" % number, run) for number in range(doors.MOST_ANSWERS + 1)]
+    assert told == [None] * doors.MOST_ANSWERS + [ErrorCode.CONFLICT]
+    assert await asked(site, b"0", run) is None
+
+
+async def told_of(league: League) -> tuple[int, int]:
+    """Entries of the audit, and events, after a site's answers to as many runs that never were."""
+    site = await league.site("bad")
+    codes = await asyncio.gather(*(asked(site, b"late", new_run()) for _ in range(MANY)))
+    assert set(codes) == {ErrorCode.GONE}
+    await asked(site, b"late", new_run())
+    audit = await league.hub.snapshot(stream_of(AUDIT), AUDIT.of(project="triage"))
+    return len(audit), len(await league.hub.snapshot(stream_of(EVENT), EVENT.wildcard(project="triage")))
+
+
+async def test_a_site_does_not_fill_the_audit_with_late_answers_to_runs_that_never_were(league: League) -> None:
+    before = len(await league.hub.snapshot(stream_of(AUDIT), AUDIT.of(project="triage")))
+    audit, _ = await told_of(league)
+    assert audit - before <= sparing.AT_ONCE
+
+
+@pytest.mark.control("test_a_site_does_not_fill_the_audit_with_late_answers_to_runs_that_never_were")
+async def test_control_where_all_is_told_each_of_them_is_in_the_audit_for_good(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(await league.hub.snapshot(stream_of(AUDIT), AUDIT.of(project="triage")))
+    monkeypatch.setattr(sparing.Sparing, "due", lambda *_: True)
+    audit, events = await told_of(league)
+    assert audit - before >= MANY
+    assert events >= MANY
