@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from datetime import datetime, timedelta
 
 from hanse_coordinator.quotas import ProjectQuotas
@@ -33,6 +34,10 @@ _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _SHORTEST = timedelta(minutes=1)
 _LONGEST = timedelta(hours=1)
+_TASKS_REMEMBERED = 200_000
+MOST_UPLOADS, MOST_OF_THE_LARGEST = 32, 2
+"""What a site announces for one task is so many times as large as its largest update at most (extras, a tally, and
+uploads that begin anew), and so many times as the largest model. Else it takes the project's day from other sites."""
 
 
 class LinkServer:
@@ -45,6 +50,7 @@ class LinkServer:
         self._quotas = quotas
         self._bus, self._store, self._buckets, self._clock, self._settings = bus, store, buckets, clock, settings
         self._aside = Aside(bus)
+        self._announced: OrderedDict[tuple[str, str, str], int] = OrderedDict()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -89,6 +95,7 @@ class LinkServer:
             largest = largest_update(model_of(task), task.masking, self._settings.largest_model)
             _check_size(request.put, largest)
             if step.digests:  # else there are no more links
+                self._take_share(task, request.put.size, step.upload, largest)
                 await self._quotas.take_upload(request.project, request.put.size, step.upload)
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
             state = await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in)
@@ -102,6 +109,26 @@ class LinkServer:
         url = await asyncio.to_thread(self._store.link_get, key, expires_in)
         self._count(request, Passed(store_down=wanted.size))
         return LinkReply(link=Link(url=url, key=key, expires_at=self._clock.now() + expires_in))
+
+    def _take_share(self, task: Task, size: int, upload: str, largest: int) -> None:
+        """Count what a site announces for one task.
+
+        Raises:
+            HanseError: QUOTA beyond its share.
+        """
+        who = task.project, task.participant, task.id
+        most = min(MOST_UPLOADS * largest, MOST_OF_THE_LARGEST * self._settings.largest_model)
+        announced = self._announced.get(who, 0) + self._quotas.more_than_begun(task.project, size, upload)
+        if announced > most:
+            raise HanseError(
+                ErrorCode.QUOTA,
+                f"put.size: {announced} bytes with those of before, at most {most} are uploaded for one task",
+                hint="wait for the next task",
+            )
+        self._announced[who] = announced
+        self._announced.move_to_end(who)
+        while len(self._announced) > _TASKS_REMEMBERED:
+            self._announced.popitem(last=False)
 
     def _count(self, request: LinkRequest, passed: Passed) -> None:
         """Count what a link is given for; its way is not by the hub's services."""

@@ -82,7 +82,7 @@ class ProjectQuotas:
         Args:
             upload: its id, where it goes on. One whose beginning is not known here is counted once more.
         """
-        size = announced - (self._begun.get((project, upload), 0) if upload else 0)
+        size = self.more_than_begun(project, announced, upload)
         if size <= 0 < announced:
             return
         await self._take_storage(project, size)
@@ -102,6 +102,10 @@ class ProjectQuotas:
             before = entry.value.size if entry.value.day == day else 0
             record = UsageRecord(project=project, day=day, size=before + size)
             await self.buckets.usage.update(record, entry.revision, **mine)
+
+    def more_than_begun(self, project: str, announced: int, upload: str) -> int:
+        """Of an upload of so many bytes, those that are not counted yet; at least 0."""
+        return max(0, announced - (self._begun.get((project, upload), 0) if upload else 0))
 
     def begun(self, project: str, upload: str, announced: int) -> None:
         """Note that an upload has begun, or goes on, with so many bytes, which are counted."""
