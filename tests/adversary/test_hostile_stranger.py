@@ -181,17 +181,17 @@ async def test_control_where_addresses_share_their_places_nobody_signs_in(tmp_pa
 
 
 async def test_one_connection_too_many_is_closed_and_the_others_are_answered(api: Api) -> None:
+    """Where all are at work: those that are not make room (`test_hostile_connections.py`)."""
     async with asyncio.timeout(20), door(api, connections=2) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(WHOLE)
-        await reader.readuntil(b"\r\n\r\n")
-        _, second = await asyncio.open_connection("127.0.0.1", port)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(HALF_BODY)
+        await asyncio.sleep(0.2)
         assert await said_to(port, b"") == b""
-        await drained(reader)
-        writer.write(WHOLE)
-        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-        writer.close()
-        second.close()
+        for reader, writer in held:
+            writer.write(b"x" * 200_000)
+            assert b"400 Bad Request" in await reader.readuntil(b"\r\n\r\n")
+            writer.close()
 
 
 @pytest.mark.control("test_one_connection_too_many_is_closed_and_the_others_are_answered")

@@ -1,4 +1,6 @@
-"""What strangers can take of an HTTP server before they have said anything: connections, and time."""
+"""What strangers can take of an HTTP server before they have said anything, and by saying nothing more: connections,
+and time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,10 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
+
+_AT_ONCE = 64
+"""The share of all connections that is closed at once where there are too many, so that not each newcomer looks at
+all of them."""
 
 
 class DoorRunner(web.AppRunner):
@@ -27,8 +33,11 @@ class DoorRunner(web.AppRunner):
 class Door(web.Server):
     """A server that closes connections which bring no request, and those that are too many.
 
+    Where there are too many, those go first that bring nothing, and then those whose clients do not read what they have
+    asked for; of each kind the oldest. So who holds connections holds them only until somebody else needs one.
+
     Args:
-        most: connections open at once; a further one is closed.
+        most: connections open at once; where all are at work, a further one is closed.
         first_s: seconds from a connection to its first whole request.
         idle_s: seconds from an answer to the next whole request.
         linger_s: seconds from an answer to the end of its request's body, which nobody reads any more.
@@ -43,11 +52,37 @@ class Door(web.Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Let a connection in, for as long as its first request may take."""
         super().connection_made(handler, transport)
-        if len(self.connections) > self._most:
+        if len(self.connections) > self._most and not self._make_room(handler):
             transport.abort()
             return
         asyncio.get_running_loop().call_later(self._first_s, self._first_request_due, handler, transport)
 
+    def _make_room(self, newest: RequestHandler) -> bool:
+        """Close some of the connections that are of no use to anybody; whether there were any."""
+        for useless in (_brings_nothing, _takes_nothing):
+            # In the order in which they came. One that is closed counts until the loop has told so: not twice.
+            found = [each for each in self.connections if each is not newest and useless(each)]
+            for each in found[: max(1, self._most // _AT_ONCE)]:
+                if each.transport is not None:
+                    each.transport.abort()
+            if found:
+                return True
+        return False
+
     def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         if handler._request_count == 0 and not transport.is_closing():
             transport.abort()
+
+
+def _brings_nothing(handler: RequestHandler) -> bool:
+    """Whether no whole request has come, or none since the last answer."""
+    return _is_open(handler) and not handler._request_in_progress and not handler._messages
+
+
+def _takes_nothing(handler: RequestHandler) -> bool:
+    """Whether an answer waits for its client to read it."""
+    return _is_open(handler) and handler.writing_paused
+
+
+def _is_open(handler: RequestHandler) -> bool:
+    return handler.transport is not None and not handler.transport.is_closing()

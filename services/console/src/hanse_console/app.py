@@ -16,10 +16,13 @@ from hanse_console.proxy import BODY, METHODS, ApiProxy
 from hanse_console.settings import ConsoleSettings, networks_of
 from hanse_fabric import tls
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.http_door import DoorRunner
 from hanse_fabric.service import Service
 
 _LOG = logging.getLogger(__name__)
 _SHUTDOWN_S = 2.0
+_CONNECTIONS, _FIRST_S = 2048, 10.0
+"""Open at once, and seconds from a connection to its first whole request: `hanse_fabric.http_door`."""
 
 
 def application(files: Mapping[str, File], proxy: ApiProxy, hub: str, *, over_tls: bool = False) -> web.Application:
@@ -67,13 +70,18 @@ async def serve(service: Service[ConsoleSettings]) -> None:
         service.add_check("hub", proxy.answers)
         shown = settings.console_hub_public or settings.console_hub
         app = application(files, proxy, shown, over_tls=settings.tls_cert is not None)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        runner = behind_door(app)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await _listen(runner, settings)
         _LOG.info("the console listens", extra={"address": f"{settings.console_host}:{runner.addresses[0][1]}"})
         service.set_ready()
         await service.stopping.wait()
+
+
+def behind_door(app: web.Application) -> DoorRunner:
+    """The application as the network has it: nobody holds its connections."""
+    return DoorRunner(app, most=_CONNECTIONS, first_s=_FIRST_S, shutdown_timeout=_SHUTDOWN_S)
 
 
 async def _listen(runner: web.AppRunner, settings: ConsoleSettings) -> None:
