@@ -2,7 +2,8 @@
 
 The server counts its deliveries. When a number is missing, when an idle heartbeat disagrees or stays away, and after a
 reconnection, the consumer is made again behind the last message that was read. So nothing is lost, and nothing comes
-twice.
+twice. It is given up, too, while more waits than its reader takes, and made again when that is read: who reads slowly
+fills no memory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from hanse_fabric.subjects import Stream
 _STALE_AFTER = 2.5  # heartbeats
 _EACH_NAME_S = 5.0
 _NANO = 1_000_000_000
+MOST_WAITING = 8 << 20
+"""Bytes that wait for the reader of one follower."""
 _AT_ONCE = 32
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class Follower:
         self._last = after
         self._heartbeat, self._tell_idle = heartbeat, tell_idle
         self._queue: asyncio.Queue[Record | Idle | HanseError] = asyncio.Queue()
+        self._waiting, self._full = 0, False
         self._subscription: Any = None
         self._name, self._create = "", b""
         self._delivered = 0
@@ -145,13 +149,25 @@ class Follower:
         if isinstance(item, HanseError):
             self._queue.put_nowait(item)
             raise item
+        if isinstance(item, Record):
+            self._waiting -= len(item.data)
+            if self._full and not self._waiting:
+                self._full = False
+                self.on_stale()
         return item
+
+    async def rest(self) -> None:
+        """Have the server send nothing more, where enough waits."""
+        if self._full:
+            await self._unsubscribe()
 
     def fail(self, error: HanseError) -> None:
         """Have `next` raise it once what came before is read."""
         self._queue.put_nowait(error)
 
     def is_stale(self, now: float) -> bool:
+        if self._full:
+            return False
         if not self._name or self._generation != self._connection.generation:
             return True
         return now - self._seen > _STALE_AFTER * self._heartbeat
@@ -194,9 +210,13 @@ class Follower:
                 pending=pending,
             )
         )
+        self._waiting += len(message.data)
+        if self._waiting > MOST_WAITING:
+            self._full = True
+            self._restart()  # when it is read; what still comes is dropped
 
     def _on_heartbeat(self, message: Msg) -> None:
-        if not message.subject.endswith(self._name) or status(message) != "100":
+        if not self._name or not message.subject.endswith(self._name) or status(message) != "100":
             return
         self._seen = asyncio.get_running_loop().time()
         if int((message.headers or {}).get("Nats-Last-Consumer", "0")) != self._delivered:
@@ -248,6 +268,8 @@ class Keeper:
             except TimeoutError:
                 _LOG.debug("checking %d followers", len(self._followers))
             self._wake.clear()
+            for follower in tuple(self._followers):
+                await follower.rest()
             stale = [follower for follower in self._followers if follower.is_stale(loop.time())]
             for start in range(0, len(stale), _AT_ONCE):
                 await asyncio.gather(*(self._renew(follower) for follower in stale[start : start + _AT_ONCE]))

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -32,6 +32,8 @@ class HttpLimits:
         bodies: that are read at once for each caller: a key, a person, or an address without either.
         strangers: bodies that are read at once for all addresses without a key or a session.
         body_bytes: of one body.
+        requests: of one key or person that are worked on at once.
+        watched: runs that one key or person watches at once, which are requests, too.
     """
 
     header_s: float = 10.0
@@ -40,9 +42,43 @@ class HttpLimits:
     bodies: int = 16
     strangers: int = 256
     body_bytes: int = 256 << 10
+    requests: int = 128
+    watched: int = 32
 
 
 LIMITS = HttpLimits()
+
+
+class UnderWay:
+    """What is worked on at once of each caller: no key takes all connections, or all memory, from the others.
+
+    Args:
+        what: they are, for people.
+        most: of one caller.
+    """
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what, self._most = what, most
+        self._of: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: str) -> Iterator[None]:
+        """One more while inside.
+
+        Raises:
+            HanseError: TOO_MANY.
+        """
+        if self._of[caller] >= self._most:
+            raise HanseError(
+                ErrorCode.TOO_MANY, f"{self._what}: {self._most} of {caller} are under way", hint="end some of them"
+            )
+        self._of[caller] += 1
+        try:
+            yield
+        finally:
+            self._of[caller] -= 1
+            if not self._of[caller]:
+                del self._of[caller]
 
 
 class Bodies:

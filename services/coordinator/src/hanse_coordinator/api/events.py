@@ -19,6 +19,7 @@ from hanse_schemas.http.runs import FINAL_STATES
 _LONG = frozenset({"sites", "curves"})
 HEARTBEAT_S = 15.0
 _LOOK_S = 0.5
+_GONE_S = 10.0
 _TOGETHER_S, _MOST_TOGETHER = 0.05, 256
 _STREAM: Stream = EVENT.stream or Stream("")
 
@@ -69,9 +70,7 @@ async def _send(
         newest = await hub.bus.last(_STREAM, subject)
         if newest is None or newest.sequence <= after:
             return
-        for record in await hub.bus.snapshot(_STREAM, subject):
-            if record.sequence > after:
-                await response.write(_frame(record.sequence, RunEvent.decode(record.data), brief=brief))
+        await _send_past(hub, response, subject, after, newest.sequence, brief=brief)
         return
     async with hub.bus.follow(_STREAM, subject, after=after) as records:
         following = asyncio.ensure_future(anext(records))
@@ -101,6 +100,21 @@ async def _send(
                     return
         finally:
             await _stop(following)
+
+
+async def _send_past(
+    hub: Hub, response: web.StreamResponse, subject: str, after: int, upto: int, *, brief: bool
+) -> None:
+    """What has happened, as it is read: there may be more than memory holds."""
+    async with hub.bus.follow(_STREAM, subject, after=after) as records:
+        while after < upto:
+            try:
+                async with hub.clock.timeout(_GONE_S):
+                    record = await anext(records)
+            except TimeoutError:
+                return  # the newest was shed meanwhile
+            after = record.sequence
+            await response.write(_frame(after, RunEvent.decode(record.data), brief=brief))
 
 
 async def _quiet(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits
+from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits, UnderWay
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route, answer_json
@@ -37,11 +39,13 @@ PERSON_HEADER = "Hanse-Person"
 def application(hub: Hub, routes: Sequence[Route], limits: HttpLimits = LIMITS) -> web.Application:
     """The application for these routes; and the document that describes them at /v1/openapi.json."""
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[_answer_errors])
-    bodies = Bodies(limits, hub.clock)
+    given = _Given(
+        Bodies(limits, hub.clock), UnderWay("requests", limits.requests), UnderWay("watched runs", limits.watched)
+    )
     app[_CLOCK] = hub.clock
     app.on_response_prepare.append(_tell_whose)
     for route in routes:
-        app.router.add_route(route.method, route.path, _serve(hub, route, bodies))
+        app.router.add_route(route.method, route.path, _serve(hub, route, given))
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=_described(tuple(routes)), content_type="application/json")
@@ -60,7 +64,26 @@ async def _tell_whose(http: web.Request, response: web.StreamResponse) -> None:
         response.headers[PERSON_HEADER] = http[_PERSON]
 
 
-def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What each caller is given of this server."""
+
+    bodies: Bodies
+    requests: UnderWay
+    watched: UnderWay
+
+    @contextmanager
+    def one(self, caller: Caller, route: Route) -> Iterator[None]:
+        """A place for a request of somebody who is known."""
+        with ExitStack() as stack:
+            if caller.role is not None:
+                stack.enter_context(self.requests.one(caller.actor))
+                if route.answer is None:
+                    stack.enter_context(self.watched.one(caller.actor))
+            yield
+
+
+def _serve(hub: Hub, route: Route, given: _Given) -> _Aiohttp:
     async def traced(http: web.Request) -> web.StreamResponse:
         with span("http", parent=extract(http.headers), method=route.method, route=route.path):
             return await serve(http)
@@ -68,14 +91,16 @@ def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
     async def serve(http: web.Request) -> web.StreamResponse:
         caller = await _caller(hub, route, http)
         http[_PERSON] = caller.person
+        with given.one(caller, route):
+            return await answer(http, caller)
+
+    async def answer(http: web.Request, caller: Caller) -> web.StreamResponse:
         path = {name: _path_value(name, text) for name, text in http.match_info.items()}
         query = _validated(route.query, _query(http), "query")
-        data = await bodies.read(http, caller.actor if caller.role else "", hub.address_of(http))
+        data = await given.bodies.read(http, caller.actor if caller.role else "", hub.address_of(http))
         request = Request(caller, path, _body(route, data), query, http)
-        answer = await route.handler(hub, request)
-        if isinstance(answer, web.StreamResponse):
-            return answer
-        return answer_json(answer, route.status)
+        made = await route.handler(hub, request)
+        return made if isinstance(made, web.StreamResponse) else answer_json(made, route.status)
 
     return traced
 
