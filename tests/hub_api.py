@@ -104,14 +104,16 @@ class Api:
 
 
 @asynccontextmanager
-async def replica(broker: MemoryBroker, folder: Path, clock: HandClock, **told: Any) -> AsyncIterator[Api]:
+async def replica(
+    broker: MemoryBroker, folder: Path, clock: HandClock, *, quotas: Quotas = QUOTAS, **told: Any
+) -> AsyncIterator[Api]:
     """A coordinator's API on a broker that others may share; `told`: fields of `HubInfo`."""
     bus = MemoryBus(broker)
     info = HubInfo(
         name="test hub", instance="one", bus_url="nats://bus.example.org:4222",
         region_urls={"eu": "tls://leaf.eu.example.org:4222"}, **told,
     )  # fmt: skip
-    hub = Hub.on(bus, DirectoryStore(folder), clock, credentials=FakeCredentials(), info=info, quotas=QUOTAS)
+    hub = Hub.on(bus, DirectoryStore(folder), clock, credentials=FakeCredentials(), info=info, quotas=quotas)
     tasks = [asyncio.create_task(watch) for watch in hub.watches().values()]
     await hub.keys.ready.wait()
     try:

@@ -22,6 +22,8 @@ _TOKEN = re.compile(r"^[A-Za-z0-9_=-]{1,128}$")
 _log = logging.getLogger(__name__)
 _TOMBSTONE = {"KV-Operation": "DEL"}
 _TRIES = 50
+_AT_A_TIME_S = 0.02
+"""Of a processor, for which records are read before others have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,15 @@ class Bucket(Generic[M]):
     async def scan(self, **tokens: str) -> tuple[Sequence[Entry[M]], Sequence[Unreadable]]:
         """As `list`, and beside it the records that cannot be read."""
         records = await self._bus.snapshot(self._stream, self._pattern(tokens))
-        found = [self._entry(record) for record in records if not _deleted(record)]
+        found: list[Entry[M] | Unreadable] = []
+        clock = self._bus.clock
+        until = clock.monotonic() + _AT_A_TIME_S
+        for record in records:
+            if not _deleted(record):
+                found.append(self._entry(record))
+            if clock.monotonic() >= until:  # whoever has many records, and large ones, holds nobody up
+                await clock.sleep(0)
+                until = clock.monotonic() + _AT_A_TIME_S
         return [each for each in found if isinstance(each, Entry)], [
             each for each in found if isinstance(each, Unreadable)
         ]

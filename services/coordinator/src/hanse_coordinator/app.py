@@ -129,6 +129,8 @@ def _quotas(settings: CoordinatorSettings) -> Quotas:
         runs=settings.quota_runs,
         sites=settings.quota_sites,
         bytes_a_day=settings.quota_bytes_a_day,
+        records=settings.quota_records,
+        changes_a_day=settings.quota_changes_a_day,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from hanse_coordinator.records import Buckets, UsageRecord
+from hanse_coordinator.records import Buckets, RunRecord, UsageRecord
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
@@ -28,12 +28,16 @@ class Quotas:
         runs: that have not ended.
         sites: that are enrolled and not revoked.
         bytes_a_day: that its sites and owners announce for upload in a day (UTC).
+        records: bytes that the records of its runs have (`size_of`), those that have ended, too.
+        changes_a_day: requests by its people and programs that the audit has for good, in a day (UTC).
     """
 
     storage: int = 0
     runs: int = 0
     sites: int = 0
     bytes_a_day: int = 0
+    records: int = 0
+    changes_a_day: int = 0
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class ProjectQuotas:
     _measured: dict[tuple[str, str], _Measured] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _begun: OrderedDict[tuple[str, str], int] = field(default_factory=OrderedDict)
+    _changes: Counter[str] = field(default_factory=Counter)
+    _changes_of: str = ""
 
     async def take_site(self, project: str) -> None:
         """One more site; refused with QUOTA."""
@@ -68,12 +74,31 @@ class ProjectQuotas:
 
         await self._take("sites", project, self.quotas.sites, 1, enrolled)
 
-    async def take_run(self, project: str) -> None:
-        """One more run; refused with QUOTA, where the project's storage is full, too."""
+    def take_change(self, project: str) -> None:
+        """One more request that changes something; refused with QUOTA. Each replica counts its own."""
+        day = f"{self.clock.now():%Y-%m-%d}"
+        if day != self._changes_of:
+            self._changes_of, self._changes = day, Counter()
+        if self.quotas.changes_a_day:
+            _check("changes-a-day", project, self._changes[project], 1, self.quotas.changes_a_day)
+            self._changes[project] += 1
+
+    async def take_run(self, run: RunRecord) -> None:
+        """One more run; refused with QUOTA, where the project's storage is full, too.
+
+        What has ended stays, and the records of all projects share their room, so each has a part of it.
+        """
+        project = run.project
         limit = self.quotas.runs
         if limit:
             found = await self.buckets.runs.list(project=project)
             _check("runs", project, sum(entry.value.state not in FINAL_STATES for entry in found), 1, limit)
+
+        async def recorded() -> int:
+            found = await self.buckets.runs.list(project=project)
+            return await asyncio.to_thread(lambda: sum(size_of(entry.value) for entry in found))
+
+        await self._take("records", project, self.quotas.records, size_of(run), recorded)
         await self._take_storage(project, 0)
 
     async def take_upload(self, project: str, announced: int, upload: str = "") -> None:
@@ -133,6 +158,11 @@ class ProjectQuotas:
             self._measured[quota, project] = known
         _check(quota, project, known.value, more, limit)
         known.value += more
+
+
+def size_of(run: RunRecord) -> int:
+    """Bytes of a record as it is read: a list of many equal numbers is stored in few, and takes as long as any."""
+    return len(run.model_dump_json())
 
 
 def _check(quota: str, project: str, used: int, more: int, limit: int) -> None:

@@ -134,6 +134,13 @@ class CoordinatorSettings(ServiceSettings):
     quota_bytes_a_day: int = Field(
         default=10 << 40, ge=0, description="bytes that a project's sites and owners may upload in a day (UTC)"
     )
+    quota_records: int = Field(
+        default=32 << 20, ge=0, description="bytes that the records of a project's runs may have, ended ones, too"
+    )
+    quota_changes_a_day: int = Field(
+        default=20_000, ge=0,
+        description="requests of a project's people and programs that change something, in a day (UTC)",
+    )  # fmt: skip
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -42,7 +42,7 @@ class HttpLimits:
     bodies: int = 16
     strangers: int = 256
     body_bytes: int = 256 << 10
-    requests: int = 128
+    requests: int = 64
     watched: int = 32
 
 

@@ -75,5 +75,13 @@ def _view(name: str, ref: ObjectRef) -> OutputView:
 _BASE = "/v1/projects/{project}/runs/{run}/outputs"
 ROUTES = (
     Route("GET", _BASE, READ, list_outputs, OutputList, "What a study has made"),
-    Route("GET", _BASE + "/{output}", READ, download_output, OutputLink, "A presigned link to an output of a study"),
+    Route(
+        "GET",
+        _BASE + "/{output}",
+        READ,
+        download_output,
+        OutputLink,
+        "A presigned link to an output of a study",
+        audited=True,
+    ),
 )

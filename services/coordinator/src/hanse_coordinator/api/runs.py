@@ -84,7 +84,6 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     project = await hub.project(request.project)
     job = completed_job(body.job, project.data_schema)
     job, _ = await check_submission(hub, project, job)
-    await hub.quotas.take_run(request.project)
     now, run = hub.clock.now(), new_run_id()
     record = RunRecord(
         project=request.project,
@@ -97,6 +96,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
         terms=digest_of(project),
         trace=inject().get("traceparent"),
     )
+    await hub.quotas.take_run(record)
     # This event is published before the record exists, so that a supervisor's first event comes after it.
     event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})
     await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
