@@ -12,21 +12,24 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from hanse_coordinator.api import server
-from hanse_coordinator.api.route import PATH_TYPES, Route
+from hanse_coordinator.api import audit, server
+from hanse_coordinator.api.route import PATH_TYPES, Nothing, Route
 from hanse_coordinator.api.table import ROUTES
 from hanse_datapod.policy.site_policy import Policy
+from hanse_fabric.bus.port import Record
 from hanse_fabric.doors.frames import read_answer, read_request, write_answer, write_refusal, write_request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import Message
+from hanse_fabric.messages import AuditEvent, Message
 from hanse_fabric.messages.doors import Asked
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
@@ -35,14 +38,28 @@ from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.deltas import apply_delta, delta_of
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
+from hanse_schemas.http.audit import AuditQuery
+from hanse_schemas.http.curves import CurvesQuery
+from hanse_schemas.http.events import WatchQuery
 from hanse_schemas.http.invitations import Invite
 from hanse_schemas.http.joining import AskChallenge, Join, Renew, ToConsent, ToLeave
 from hanse_schemas.http.keys import CreateKey
-from hanse_schemas.http.models import Announced, Promote, Rollback
+from hanse_schemas.http.models import Announced, ModelsQuery, Promote, Rollback
+from hanse_schemas.http.paging import Page
 from hanse_schemas.http.people import CreatePerson, Rights
 from hanse_schemas.http.projects import Absence, CreateProject
-from hanse_schemas.http.runs import Question, Submission
-from hanse_schemas.http.sessions import AskProvider, AskTotp, ChangePassword, ConfirmTotp, RemoveTotp, SignIn, Start
+from hanse_schemas.http.runs import MetricsQuery, Question, Submission
+from hanse_schemas.http.sessions import (
+    AskProvider,
+    AskTotp,
+    BackFromProvider,
+    ChangePassword,
+    ConfirmTotp,
+    RemoveTotp,
+    SignIn,
+    Start,
+)
+from hanse_schemas.http.studies import HitsQuery, PointsQuery, QuantilesQuery
 from hanse_schemas.job import check_job
 from hanse_schemas.terms import AskedTerms
 from hanse_workflows.uploaded_model import read_entries
@@ -97,6 +114,21 @@ BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes on
         "project": "p", "participant": "s", "reason": "done", "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA",
     },
 }  # fmt: skip
+QUERIES: dict[type[BaseModel], bytes] = {
+    AuditQuery: b"action=run&since=2026-05-01T12:00:00Z&until=2026-05-02T12:00:00%2B14:00&contains=a&newest=true",
+    WatchQuery: b"after=5&brief=true&thinned=false",
+    Page: b"after=a&limit=5",
+    ModelsQuery: b"limit=5&newest=true",
+    MetricsQuery: b"after=5&limit=5&sites=false",
+    CurvesQuery: b"metric=auroc&points=10&site=north",
+    PointsQuery: b"points=100&chromosome=6",
+    QuantilesQuery: b"points=100",
+    HitsQuery: b"contains=rs1&limit=5",
+    BackFromProvider: b"code=c&state=s&iss=https://login.example.org",
+}
+_AUDITED = AuditEvent(
+    project="p", at=datetime(2026, 5, 1, tzinfo=UTC), actor="key:a", action="run.submit", subject="run:r", authority="a"
+)
 _IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55, "person": b"ada@example.org"}
 _DATA_BYTES = 32  # of the seed of `header`
 HOSTILE = (
@@ -153,6 +185,19 @@ def _body(route: Route) -> Callable[[bytes], None]:
     return read
 
 
+def _query(route: Route) -> Callable[[bytes], None]:
+    """What stands behind the path's question mark, and what is done with it before anything is looked up."""
+
+    def read(data: bytes) -> None:
+        given = parse_qsl(data.decode("utf-8", "surrogateescape"), keep_blank_values=True)
+        query = server._validated(route.query, dict(given), "query")
+        if isinstance(query, AuditQuery):
+            audit._check_zones(query)
+            audit._chosen([Record("", _AUDITED.encode(), 5, {})], query)
+
+    return read
+
+
 def _path(name: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         server._path_value(name, data.decode("utf-8", "surrogateescape"))
@@ -167,6 +212,9 @@ def _of_routes() -> Iterator[tuple[str, Target]]:
         if route.body is not None:
             honest = (json.dumps(BODIES.get(route.body, {})).encode(),)
             yield f"body-{route.body.__name__}", Target(_body(route), honest)
+    for route in ROUTES:
+        if route.query is not Nothing:
+            yield f"query-{route.query.__name__}", Target(_query(route), (QUERIES.get(route.query, b"unknown=1"),))
     for name in PATH_TYPES:
         yield f"path-{name}", Target(_path(name), (_IN_PATHS.get(name, b"abcdefghijkl"),))
     unasked = next(route for route in ROUTES if route.body is None)

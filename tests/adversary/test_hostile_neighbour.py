@@ -1,10 +1,14 @@
-"""Another user of the machine that `hanse up` runs on: its loopback interface is his, too."""
+"""Another user of the machine that `hanse up` runs on: its loopback interface is his, too, and so are its folders."""
 
 from __future__ import annotations
 
+import stat
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +58,27 @@ def test_control_where_its_parts_are_open_a_neighbour_removes_everything(
 ) -> None:
     monkeypatch.setattr(seaweedfs, "shut_inside", lambda folder, _: [f"-config_dir={folder}", "-disableHttp=false"])
     assert stored(new_weed()) is None
+
+
+def rights_of_socket(folder: Path, *, before: str = "") -> int:
+    """Who may connect to a nursery's socket, where its user lets everybody write what he makes: file mode bits."""
+    path = folder / "socket"
+    code = f"import os; os.umask(0)\nfrom pathlib import Path\nfrom hanse_fabric import forking\n{before}\n"
+    argv = [sys.executable, "-c", code + f"forking.serve_at(Path({str(path)!r}), lambda _: 0)"]
+    with subprocess.Popen(argv) as nursery:
+        try:
+            until = time.monotonic() + 60
+            while not path.exists() and time.monotonic() < until:
+                time.sleep(0.02)
+            return stat.S_IMODE(path.stat().st_mode)
+        finally:
+            nursery.kill()
+
+
+def test_nobody_else_has_a_nursery_run_programs_as_its_user(tmp_path: Path) -> None:
+    assert rights_of_socket(tmp_path) & 0o077 == 0
+
+
+@pytest.mark.control("test_nobody_else_has_a_nursery_run_programs_as_its_user")
+def test_control_where_the_socket_is_as_the_user_makes_files_everybody_may_connect(tmp_path: Path) -> None:
+    assert rights_of_socket(tmp_path, before="os.umask = lambda _: 0") & 0o022 == 0o022

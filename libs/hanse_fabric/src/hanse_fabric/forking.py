@@ -72,9 +72,14 @@ def serve(run: Run) -> int:
 
 
 def serve_at(path: Path, run: Run) -> NoReturn:
-    """Serve each who connects to a socket at `path` in a process of its own, whose forks end with the connection."""
+    """Serve each who connects to a socket at `path` in a process of its own, whose forks end with the connection.
+
+    This user alone may connect: who does has programs run as this user.
+    """
     listening = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o077)
     listening.bind(str(path))
+    os.umask(mask)
     listening.listen()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     parent = os.getpid()
