@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
 from hanse_fabric.messages.objects import update_key
+from hanse_fabric.tensors.digest import leaf_count
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Failure
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY, TaskKind.PREPARE})
 _MOST_EXTRAS = 4
 _SLACK = 64 << 10
+MOST_NUMBERS, MOST_LETTERS = 256, 8 << 10
+"""Metrics of one answer, and letters of all their names; the same of `info`. They stay in the run's journal for good,
+in room that all projects share."""
+_MOST_NAME, _MOST_CODE, _MOST_REASON = 64, 64, 500
 WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK, TaskKind.CHECK})
 """Steps of the masking and noise protocols, whose answer is a protocol's message; and what a site says of a job."""
 
@@ -43,11 +48,14 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
     """An answer if the result holds what the step needs, else a failure that says what is wrong. Pure."""
     if result.outcome is not Outcome.DONE:
         return Failure(
-            participant=result.participant, outcome=result.outcome, code=result.code, reason=result.reason[:500]
-        )
+            participant=result.participant, outcome=result.outcome, code=result.code[:_MOST_CODE],
+            reason=result.reason[:_MOST_REASON],
+        )  # fmt: skip
     wrong = _wrong(result, terms)
     if wrong:
-        return Failure(participant=result.participant, outcome=Outcome.FAILED, code="invalid-input", reason=wrong)
+        return Failure(
+            participant=result.participant, outcome=Outcome.FAILED, code="invalid-input", reason=wrong[:_MOST_REASON]
+        )
     return Answer(
         participant=result.participant,
         examples=result.examples,
@@ -69,6 +77,8 @@ def _wants_payload(terms: Terms) -> bool:
 
 
 def _wrong(result: Result, terms: Terms) -> str:
+    if wrong := _too_much(result):
+        return wrong
     if terms.kind in WITH_PAYLOAD:
         return "" if result.payload is not None else f"payload: none given, the {terms.kind.value} step needs one"
     if result.code_digest not in (None, terms.code):
@@ -83,8 +93,6 @@ def _wrong(result: Result, terms: Terms) -> str:
         return ""
     if result.update is None:
         return f"update: none given, the {terms.kind.value} step needs one"
-    if result.extras and len(result.extras) > _MOST_EXTRAS:
-        return f"extras: {len(result.extras)} are more than {_MOST_EXTRAS}"
     if missing := [name for name in terms.extras if name not in (result.extras or {})]:
         return f"extras: {', '.join(missing)} is not given, which the job's algorithm needs"
     for name in terms.info:
@@ -97,10 +105,29 @@ def _wrong(result: Result, terms: Terms) -> str:
     return ""
 
 
+def _too_much(result: Result) -> str:
+    """What of an answer is more than any honest one has, and would be kept with the run."""
+    for what, numbers in (("metrics", result.metrics), ("info", result.info or {})):
+        letters = sum(map(len, numbers))
+        if len(numbers) > MOST_NUMBERS or letters > MOST_LETTERS:
+            taken = f"at most {MOST_NUMBERS} with {MOST_LETTERS} are taken"
+            return f"{what}: {len(numbers)} numbers whose names have {letters} letters, {taken}"
+    named = result.extras or {}
+    if len(named) > _MOST_EXTRAS:
+        return f"extras: {len(named)} are more than {_MOST_EXTRAS}"
+    if any(len(name) > _MOST_NAME for name in named):
+        return f"extras: a name of more than {_MOST_NAME} letters"
+    for ref in (result.update, result.tally, *named.values()):
+        if ref is not None and ref.leaves and len(ref.leaves) != leaf_count(ref.size):
+            return f"leaves: {len(ref.leaves)} of an object of {ref.size} bytes, which has {leaf_count(ref.size)}"
+    return ""
+
+
 def _wrongly_masked(result: Result, masking: Masking) -> str:
     if result.examples or result.metrics or result.counted:
         return "examples, metrics, counted: given in clear in a masked answer; they belong in the tally"
-    if result.tally is None or result.tally.key is not None or result.tally.size > INLINE_LIMIT:
+    tally = result.tally
+    if tally is None or tally.key is not None or tally.inline is not None or tally.size > INLINE_LIMIT:
         return f"tally: {result.tally} is not a small object on the update subject"
     if masking.mode is MaskingMode.PAIRWISE and result.payload is None:
         return "payload: none given, a pairwise answer needs the signature over its set of members"

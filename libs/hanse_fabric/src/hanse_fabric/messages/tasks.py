@@ -195,8 +195,9 @@ class Result(Message):
 SLOWEST_PACE_S = 60.0
 """Between signs of life."""
 
-MOST_RULES, MOST_RULE = 32, 500
-"""That a sign of life tells, and letters of each."""
+MOST_RULES, MOST_RULE, MOST_WORDS = 32, 500, 500
+"""Rules that a sign of life tells, and letters of each, and of whatever else it says: the hub holds the last of each
+site in memory, and shows it."""
 
 
 class BudgetTold(Frozen):
@@ -234,10 +235,10 @@ class Presence(Message):
 
     project: Slug
     participant: Slug
-    version: str
+    version: str = Field(max_length=MOST_WORDS)
     sent_at: Time
-    device: str = "cpu"
-    working_on: str | None = None
+    device: str = Field(default="cpu", max_length=MOST_WORDS)
+    working_on: str | None = Field(default=None, max_length=MOST_WORDS)
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
     unfit: bool | None = None
     every: float | None = Field(default=None, ge=1, le=SLOWEST_PACE_S)

@@ -28,7 +28,7 @@ from hanse_fabric.subjects import RESULT, Stream
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
 from hanse_privacy.witness import HEADER, found_beside, is_own
-from hanse_workflows.outcomes import Failure
+from hanse_workflows.outcomes import Answer, Failure
 
 _LOG = logging.getLogger(__name__)
 _STREAM: Stream = RESULT.stream or Stream("")
@@ -132,7 +132,8 @@ class Inbox:
             del told["reason"]
         self._notices.event(
             "task-answered", about, round=round_number, step=step, participant=name,
-            examples=result.examples, metrics=result.metrics, seconds=result.seconds, **told,
+            examples=result.examples, metrics=taken.metrics if isinstance(taken, Answer) else {},
+            seconds=result.seconds, **told,
         )  # fmt: skip
 
     def _verified(self, data: bytes, step: str, name: str) -> Result:
