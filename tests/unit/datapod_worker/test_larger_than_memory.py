@@ -108,7 +108,8 @@ async def trained(
     """An epoch at a worker under the limit: (examples, bytes of memory that it held at most)."""
     (home := folder / "home").mkdir()
     worker = OwnWorker(data, schema=schema, memory=LIMIT, scratch=home)
-    config = {"model": {"name": "logistic"}, "train": {"epochs": 1, "batch_size": 256, "optimizer": {"lr": 0.001}}}
+    size = 256 if schema is TABLE else 8  # of images of a MiB
+    config = {"model": {"name": "logistic"}, "train": {"epochs": 1, "batch_size": size, "optimizer": {"lr": 0.001}}}
     if prepares:
         given = {"kind": "number", "fill": 0.0, "scale": 2.0}
         columns = [{"name": column.name, **given} for column in TABLE.features]
