@@ -13,6 +13,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_operations.bus.server import ServerTls
@@ -24,6 +25,10 @@ from weed import Weed
 # Compiled code is kept, of tests and of the processes that they start, so that not each of hundreds compiles it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("hanse", deadline=None)
+settings.load_profile("hanse")
 
 
 def pytest_configure() -> None:

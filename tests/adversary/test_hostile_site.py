@@ -16,6 +16,7 @@ import pytest
 from nats.js.api import StreamConfig
 
 from adversary.site_league import League, new_run, presence
+from hanse_coordinator import doors
 from hanse_coordinator.doors import SiteDoors
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.patient_client import PatientClient
@@ -125,7 +126,10 @@ async def test_control_a_record_was_overwritten_while_sites_wrote_to_jetstream(l
             continue
 
 
-async def test_a_flood_at_a_door_costs_another_site_nothing_and_is_not_written_down(league: League) -> None:
+async def test_a_flood_at_a_door_costs_another_site_nothing_and_is_not_written_down(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "MOST_ANSWERS", 10**6)  # which is another defence
     bad, good, run = await league.site("bad"), await league.site("good"), new_run()
     for name in ("bad", "good"):
         await league.open(name, run)
@@ -149,6 +153,7 @@ async def test_a_flood_at_a_door_costs_another_site_nothing_and_is_not_written_d
 async def test_control_without_shares_all_of_a_flood_is_written_down(
     league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(doors, "MOST_ANSWERS", 10**6)
     monkeypatch.setattr(Shares, "take", lambda *_: None)
     bad, run = await league.site("bad"), new_run()
     await league.open("bad", run)

@@ -208,7 +208,7 @@ async def test_a_download_goes_on_after_its_process_was_killed(
             return False
         with partial.open("rb") as file:
             file.seek(stopped - SLACK)
-            return any(file.read(1))
+            return any(file.read(64))  # one byte of a model may be zero
 
     killed_when(running, reached)
     line.go_on()
