@@ -17,7 +17,7 @@ import numpy as np
 
 from adversary.lying_hub import lying_hub
 from adversary.stage import Regression, Stage, staged
-from hanse_datapod.agent import task_work
+from hanse_datapod.agent import admission
 from hanse_datapod.home.works import FILE
 from hanse_datapod.masking import answer
 from hanse_datapod.masking.remembered import Remembered
@@ -32,7 +32,7 @@ SITES, ROUNDS, BEFORE = 4, 40, 10
 SMALL, LARGE = 10_000, 10_000_000
 """Parameters: of an update that fits in a message, and of a large one."""
 PARTS: tuple[tuple[Any, str], ...] = (
-    (task_work, "check_binding"),
+    (admission, "check_binding"),
     (answer, "asked_of"),
     *((Remembered, name) for name in ("check", "tag", "check_people", "claim", "leave")),
 )
