@@ -86,7 +86,7 @@ async def test_an_owner_does_not_fill_the_audit_by_saying_the_same_again_and_aga
 async def test_control_where_changes_are_not_counted_each_is_in_the_audit_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProjectQuotas, "take_change", lambda *_: None)
+    monkeypatch.setattr(ProjectQuotas, "take_change", lambda *_, **__: None)
     assert await changed(tmp_path) == (TRIES, 200)
 
 

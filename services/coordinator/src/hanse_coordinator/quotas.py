@@ -74,13 +74,18 @@ class ProjectQuotas:
 
         await self._take("sites", project, self.quotas.sites, 1, enrolled)
 
-    def take_change(self, project: str) -> None:
-        """One more request that changes something; refused with QUOTA. Each replica counts its own."""
+    def take_change(self, project: str, *, ends: bool = False) -> None:
+        """One more request that changes something; refused with QUOTA. Each replica counts its own.
+
+        Args:
+            ends: it ends something: as many again are let, for whoever's script has changed too much may have to.
+        """
         day = f"{self.clock.now():%Y-%m-%d}"
         if day != self._changes_of:
             self._changes_of, self._changes = day, Counter()
         if self.quotas.changes_a_day:
-            _check("changes-a-day", project, self._changes[project], 1, self.quotas.changes_a_day)
+            most = self.quotas.changes_a_day * (2 if ends else 1)
+            _check("changes-a-day", project, self._changes[project], 1, most)
             self._changes[project] += 1
 
     async def take_run(self, run: RunRecord) -> None:

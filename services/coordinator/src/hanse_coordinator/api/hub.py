@@ -35,7 +35,7 @@ from hanse_fabric.subjects import AUDIT
 HUB_AUDIT = "hub"
 """The audit of what belongs to no project. No project may have this name."""
 
-JOINS_AT_ONCE, _JOINS_EVERY_S, _TOKENS = 20, 60.0, 65_536
+JOINS_AT_ONCE, DOWNLOADS_AT_ONCE, _EVERY_S, _REMEMBERED = 20, 500, 60.0, 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class Hub:
     quotas: ProjectQuotas
     challenges: Allowance
     """By join token, how often it is joined with."""
+    downloads: Allowance
+    """By project and key or person, how often outputs are fetched: sites may, and the audit has each."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
@@ -121,7 +123,8 @@ class Hub:
             info=info,
             started_at=clock.now(),
             quotas=ProjectQuotas(quotas, buckets, store, clock, info.instance),
-            challenges=Allowance(clock, per_second=1 / _JOINS_EVERY_S, burst=JOINS_AT_ONCE, most=_TOKENS),
+            challenges=Allowance(clock, per_second=1 / _EVERY_S, burst=JOINS_AT_ONCE, most=_REMEMBERED),
+            downloads=Allowance(clock, per_second=1 / _EVERY_S, burst=DOWNLOADS_AT_ONCE, most=_REMEMBERED),
             stopping=stopping or asyncio.Event(),
         )
 

@@ -97,5 +97,6 @@ ROUTES = (
     Route("POST", _BASE, OWN, create_invitation, IssuedInvitation, "Invite a site: a one-time join token",
           body=Invite, status=201),
     Route("GET", _BASE, OWN, list_invitations, InvitationList, "A project's invitations", query=Page),
-    Route("DELETE", _BASE + "/{invitation}", OWN, revoke_invitation, InvitationView, "Void a token that is not used"),
+    Route("DELETE", _BASE + "/{invitation}", OWN, revoke_invitation, InvitationView, "Void a token that is not used",
+          ends=True),
 )  # fmt: skip

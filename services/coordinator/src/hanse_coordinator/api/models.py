@@ -125,6 +125,7 @@ ROUTES = (
     Route("POST", _VERSION + "/promote", OWN, promote_model, ModelView, "Move a version to a stage", body=Promote),
     Route("POST", _BASE + "/rollback", OWN, rollback_model, ModelView,
           "Put the production version before the present one back", body=Rollback),
-    Route("DELETE", _VERSION, OWN, delete_model, ModelView, "Delete a version that is not in a stage or in use"),
+    Route("DELETE", _VERSION, OWN, delete_model, ModelView, "Delete a version that is not in a stage or in use",
+          ends=True),
     Route("GET", _VERSION + "/download", READ, download_model, Download, "A presigned link to a version's file"),
 )  # fmt: skip

@@ -133,6 +133,6 @@ ROUTES = (
     Route("GET", _BASE + "/{participant}", READ, get_participant, ParticipantView,
           "A participant; a site sees itself"),
     Route("POST", _BASE + "/{participant}/revoke", OWN, revoke_participant, ParticipantView,
-          "End a site's membership: its keys stop working at once"),
+          "End a site's membership: its keys stop working at once", ends=True),
     Route("POST", "/v1/leave", PUBLIC, leave, HasLeft, "End one's own membership; signed by the site", body=ToLeave),
 )  # fmt: skip

@@ -87,7 +87,7 @@ class Route:
         answer: model of the JSON answer; None for a stream of events.
         unscoped: only who may see all projects may use it.
         in_person: it is for people in a session, and for no key.
-        audited: the audit has each use for good, though it changes nothing.
+        ends: it ends something that is under way or let in: an owner can still do it who has changed too much.
     """
 
     method: str
@@ -101,7 +101,7 @@ class Route:
     status: int = 200
     unscoped: bool = False
     in_person: bool = False
-    audited: bool = False
+    ends: bool = False
 
     @property
     def name(self) -> str:

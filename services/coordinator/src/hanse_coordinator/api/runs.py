@@ -218,6 +218,6 @@ ROUTES = (
     Route("GET", _RUN, OWN, get_run, RunView, "A run"),
     Route("POST", _RUN + "/pause", OWN, pause_run, RunView, "Pause a run at its next step"),
     Route("POST", _RUN + "/resume", OWN, resume_run, RunView, "Let a paused run go on"),
-    Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now"),
+    Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now", ends=True),
     Route("GET", _RUN + "/metrics", OWN, run_metrics, RunMetrics, "Metrics by round", query=MetricsQuery),
 )  # fmt: skip

@@ -99,8 +99,8 @@ def _serve(hub: Hub, route: Route, given: _Given) -> _Aiohttp:
         query = _validated(route.query, _query(http), "query")
         data = await given.bodies.read(http, caller.actor if caller.role else "", hub.address_of(http))
         request = Request(caller, path, _body(route, data), query, http)
-        if "project" in path and (route.audited or route.method not in SAFE):
-            hub.quotas.take_change(request.project)
+        if "project" in path and route.method not in SAFE:
+            hub.quotas.take_change(request.project, ends=route.ends)
         made = await route.handler(hub, request)
         return made if isinstance(made, web.StreamResponse) else answer_json(made, route.status)
 
