@@ -5,25 +5,33 @@ and time.
 from __future__ import annotations
 
 import asyncio
+import resource
+import ssl
 from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from hanse_fabric.greetings import Greetings
+
 _AT_ONCE = 64
 """The share of all connections that is closed at once where there are too many, so that not each newcomer looks at
 all of them."""
+_GREETED = 4
+"""TLS handshakes under way are as many as this part of all connections at most, beside them."""
 
 
 class DoorRunner(web.AppRunner):
-    """Runs an application behind a `Door`."""
+    """Runs an application behind a `Door`, whose sites are given no TLS context: the door has it."""
 
     def __init__(
         self, app: web.Application, *, most: int, first_s: float, idle_s: float = 75.0, linger_s: float = 10.0,
-        **how: Any,
+        tls: ssl.SSLContext | None = None, **how: Any,
     ) -> None:  # fmt: skip
         super().__init__(app, access_log=None, **how)
-        self._limits: dict[str, Any] = {"most": most, "first_s": first_s, "idle_s": idle_s, "linger_s": linger_s}
+        self._limits: dict[str, Any] = {
+            "most": _affordable(most), "first_s": first_s, "idle_s": idle_s, "linger_s": linger_s, "tls": tls
+        }  # fmt: skip
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
@@ -41,13 +49,28 @@ class Door(web.Server):
         first_s: seconds from a connection to its first whole request.
         idle_s: seconds from an answer to the next whole request.
         linger_s: seconds from an answer to the end of its request's body, which nobody reads any more.
+        tls: of a server of HTTPS; a handshake may take as long as a first request.
     """
 
     def __init__(
-        self, handler: Any, *, most: int, first_s: float, idle_s: float, linger_s: float, **how: Any
+        self, handler: Any, *, most: int, first_s: float, idle_s: float, linger_s: float,
+        tls: ssl.SSLContext | None = None, **how: Any,
     ) -> None:  # fmt: skip
         super().__init__(handler, access_log=None, keepalive_timeout=idle_s, lingering_time=linger_s, **how)
         self._most, self._first_s = most, first_s
+        self._greetings: Greetings | None = None
+        if tls is not None:
+            self._greetings = Greetings(tls, super().__call__, most=max(1, most // _GREETED), within_s=first_s)
+
+    def __call__(self) -> Any:
+        """The protocol of a connection that was accepted just now."""
+        return super().__call__() if self._greetings is None else self._greetings.one()
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """Close all connections."""
+        if self._greetings is not None:
+            await self._greetings.end()
+        await super().shutdown(timeout)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Let a connection in, for as long as its first request may take."""
@@ -72,6 +95,17 @@ class Door(web.Server):
     def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         if handler._request_count == 0 and not transport.is_closing():
             transport.abort()
+
+
+def _affordable(most: int) -> int:
+    """So many connections, or fewer where the process may not have twice as many files: it needs some for itself, and
+    where it has none left, nobody is let in. It has its limit raised as far as that goes."""
+    files, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files >= 2 * most:
+        return most
+    files = 2 * most if highest == resource.RLIM_INFINITY else min(highest, 2 * most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, highest))
+    return max(1, files // 2)
 
 
 def _brings_nothing(handler: RequestHandler) -> bool:

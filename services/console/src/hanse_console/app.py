@@ -70,7 +70,7 @@ async def serve(service: Service[ConsoleSettings]) -> None:
         service.add_check("hub", proxy.answers)
         shown = settings.console_hub_public or settings.console_hub
         app = application(files, proxy, shown, over_tls=settings.tls_cert is not None)
-        runner = behind_door(app)
+        runner = behind_door(app, _served_by(settings))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await _listen(runner, settings)
@@ -79,17 +79,20 @@ async def serve(service: Service[ConsoleSettings]) -> None:
         await service.stopping.wait()
 
 
-def behind_door(app: web.Application) -> DoorRunner:
+def behind_door(app: web.Application, context: ssl.SSLContext | None = None) -> DoorRunner:
     """The application as the network has it: nobody holds its connections."""
-    return DoorRunner(app, most=_CONNECTIONS, first_s=_FIRST_S, shutdown_timeout=_SHUTDOWN_S)
+    return DoorRunner(app, most=_CONNECTIONS, first_s=_FIRST_S, tls=context, shutdown_timeout=_SHUTDOWN_S)
+
+
+def _served_by(settings: ConsoleSettings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
 async def _listen(runner: web.AppRunner, settings: ConsoleSettings) -> None:
-    context = None
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     try:
-        await web.TCPSite(runner, settings.console_host, settings.console_port, ssl_context=context).start()
+        await web.TCPSite(runner, settings.console_host, settings.console_port).start()
     except OSError as error:
         raise HanseError(
             ErrorCode.UNAVAILABLE,

@@ -88,12 +88,13 @@ async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack
     if settings.tls_cert is not None and settings.tls_key is not None:
         context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     runner = DoorRunner(
-        application(hub, ROUTES), most=LIMITS.connections, first_s=LIMITS.header_s, shutdown_timeout=_SHUTDOWN_S
-    )
+        application(hub, ROUTES), most=LIMITS.connections, first_s=LIMITS.header_s, tls=context,
+        shutdown_timeout=_SHUTDOWN_S,
+    )  # fmt: skip
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:
-        await web.TCPSite(runner, settings.http_host, settings.http_port, ssl_context=context).start()
+        await web.TCPSite(runner, settings.http_host, settings.http_port).start()
     except OSError as error:
         raise HanseError(
             ErrorCode.UNAVAILABLE,
