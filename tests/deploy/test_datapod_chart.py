@@ -66,7 +66,9 @@ def test_every_path_in_a_setting_is_mounted(values: str, render: Render) -> None
 def test_only_the_site_s_own_folders_can_be_written(values: str, render: Render) -> None:
     for place, pod in pods(render(CHART, SETS[values])):
         writable = {path for path, one in mounts(pod).items() if not one.get("readOnly", False)}
-        assert writable <= {"/tmp", "/var/lib/hanse-datapod", "/var/lib/hanse-pool"}, place  # noqa: S108
+        assert writable <= {
+            "/tmp", "/var/lib/hanse-datapod", "/var/lib/hanse-pool", "/var/lib/hanse-scratch"  # noqa: S108
+        }, place  # fmt: skip
 
 
 @pytest.mark.parametrize("values", ["least", "full", "genotypes"])
@@ -186,6 +188,8 @@ def test_only_who_is_named_may_read_the_metrics(render: Render) -> None:
         (with_data(volumes=[{"name": "ward", "existingClaim": "a"}] * 2), "data.volumes: ward is there twice"),
         ({"policy": {"inline": {"a": 1}, "existingConfigMap": "b"}}, "policy.existingClaim: only one of them"),
         ({"hub": {"url": "https://h", "caSecret": "a", "caConfigMap": "b"}}, "only one of them"),
+        ({"scratch": {"existingClaim": "a", "size": "1Gi"}}, "leave out scratch.size"),
+        ({"scratch": {"storageClass": "fast"}}, "scratch.storageClass is given without scratch.size"),
         ({"siteCode": {"inline": CODE}}, f"site_code: {{digests: [{CODE_DIGEST}]}}"),
     ],
 )
@@ -212,6 +216,7 @@ def test_chart_values_that_cannot_work_are_refused_with_what_to_do(
         ({"pools": [{"name": "a", "device": "tpu"}]}, "device"),
         ({"networkPolicy": {"egress": [{"ports": [], "cidrs": ["10.0.0.0/8"]}]}}, "ports"),
         ({"persistence": {"size": "big"}}, "size"),
+        ({"scratch": {"size": "much"}}, "size"),
     ],
 )
 @pytest.mark.parametrize("helm", [3, 4])
@@ -245,3 +250,32 @@ def test_the_default_values_are_those_of_the_settings(render: Render) -> None:
     for name in ("test_fraction", "threads", "studies_at_once", "data_kind"):
         default = DatapodSettings.model_fields[name].default
         assert yaml.safe_load(given[f"{PREFIX}{name.upper()}"]) == default, name
+
+
+@pytest.mark.parametrize(
+    ("scratch", "source"),
+    [
+        ({"existingClaim": "nvme"}, {"persistentVolumeClaim": {"claimName": "nvme"}}),
+        (
+            {"size": "200Gi", "storageClass": "fast"},
+            {
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                            "resources": {"requests": {"storage": "200Gi"}},
+                        }
+                    }
+                }
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_data_larger_than_memory_have_a_volume_of_their_own(
+    scratch: dict[str, Any], source: dict[str, Any], render: Render
+) -> None:
+    pod = stateful(render(CHART, {**SITE, "scratch": scratch}))["spec"]["template"]["spec"]
+    assert {"name": "scratch", **source} in pod["volumes"]
+    assert mounts(pod)[variables(pod)["HANSE_SCRATCH"]]["name"] == "scratch"
+    without = stateful(render(CHART, SITE))["spec"]["template"]["spec"]
+    assert "HANSE_SCRATCH" not in variables(without), "then the home's volume has them"

@@ -181,6 +181,7 @@ VALUES: dict[str, dict[str, Values]] = {
             "policy": {"inline": {"minimum_participants": 3, "site_code": {"digests": [CODE_DIGEST]}}},
             "siteCode": {"inline": CODE},
             "data": {**SITE["data"], "test": "/data/ward/test.csv", "kind": "csv"},
+            "scratch": {"size": "200Gi", "storageClass": "local-nvme"},
             "networkPolicy": {
                 "scrapeFrom": [SCRAPER],
                 "dns": {"cidrs": ["169.254.20.10/32"]},

@@ -9,6 +9,12 @@
 {{- if gt (len (compact (list .Values.hub.ca .Values.hub.caConfigMap .Values.hub.caSecret))) 1 -}}
 {{- fail "hub.ca, hub.caConfigMap and hub.caSecret: only one of them" -}}
 {{- end -}}
+{{- if and .Values.scratch.existingClaim (or .Values.scratch.size .Values.scratch.storageClass) -}}
+{{- fail "scratch.existingClaim is a volume that is there: leave out scratch.size and scratch.storageClass" -}}
+{{- end -}}
+{{- if and .Values.scratch.storageClass (not .Values.scratch.size) -}}
+{{- fail "scratch.storageClass is given without scratch.size, such as 200Gi" -}}
+{{- end -}}
 {{- range $what := list "policy" "siteCode" -}}
 {{- $given := index $.Values $what -}}
 {{- if gt (len (compact (list $given.inline $given.existingConfigMap $given.existingClaim))) 1 -}}

@@ -18,6 +18,10 @@
 {{- if or .Values.siteCode.inline .Values.siteCode.existingConfigMap .Values.siteCode.existingClaim }}true{{ end -}}
 {{- end -}}
 
+{{- define "hanse-datapod.hasScratch" -}}
+{{- if or .Values.scratch.existingClaim .Values.scratch.size }}true{{ end -}}
+{{- end -}}
+
 {{- define "hanse-datapod.hasCa" -}}
 {{- if or .Values.hub.ca .Values.hub.caConfigMap .Values.hub.caSecret }}true{{ end -}}
 {{- end -}}

@@ -204,10 +204,27 @@ async def test_the_folder_for_such_data_is_there_and_apart_from_the_homes_keys(t
     (home := tmp_path / "home").mkdir()
     with pytest.raises(HanseError, match=r"scratch: .*a folder that is there"):
         SharedWorker(scratch=tmp_path / "absent")
+    with pytest.raises(HanseError, match=r"scratch: .*where this user may write"):
+        SharedWorker(scratch=Path("/proc"))
     for wrong in (home, tmp_path, home / "keys"):
         wrong.mkdir(exist_ok=True)
         with pytest.raises(HanseError, match=r"scratch: .*a folder apart from the home"):
             SharedWorker(scratch=wrong).participant(DataSettings(train=tmp_path / "ward.csv"), home)
+    (linked := tmp_path / "linked").symlink_to(home / "keys")
+    with pytest.raises(HanseError, match=r"scratch: .*a folder apart from the home"):
+        SharedWorker(scratch=linked).participant(DataSettings(train=tmp_path / "ward.csv"), home)
+
+
+@pytest.mark.parametrize("what", ["train", "test", "code"])
+async def test_nothing_that_the_worker_only_reads_lies_where_it_writes(tmp_path: Path, what: str) -> None:
+    home, scratch, apart = (tmp_path / name for name in ("home", "scratch", "data"))
+    for folder in (home, scratch, apart):
+        folder.mkdir()
+    lies = {name: (scratch if name == what else apart) / f"{name}.csv" for name in ("train", "test", "code")}
+    data = DataSettings(train=lies["train"], test=lies["test"])
+    with pytest.raises(HanseError, match=rf"scratch: .*without {what}\.csv"):
+        SharedWorker(lies["code"], scratch=scratch).participant(data, home)
+    SharedWorker(apart / "code.csv", scratch=scratch).participant(DataSettings(train=apart / "train.csv"), home)
 
 
 def test_pages_of_files_are_no_memory_that_is_used(tmp_path: Path) -> None:

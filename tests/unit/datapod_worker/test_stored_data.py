@@ -23,7 +23,7 @@ from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings, TableOptions, Tolerance
 from hanse_datapod.data.tables import SiteTables
-from hanse_datapod.worker.server.training import _people
+from hanse_datapod.worker.server.training import TrainingServer, _people
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import check_train
 from hanse_learning.preparation.histograms import histograms
@@ -361,6 +361,26 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
     monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _path: _Usage())
     with pytest.raises(HanseError, match=r"need 1164 bytes of disk here, 5 are free.*HANSE_SCRATCH") as full:
         read_site_data(DataSettings(train=written(frame(), tmp_path, "csv")), NUMBERS, None, Room(0, tmp_path))
+    assert full.value.code is ErrorCode.NO_SPACE
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_where_the_disk_has_no_room_either_what_fits_into_memory_is_read_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepares: bool
+) -> None:
+    monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _path: _Usage())
+    path = written(frame(), tmp_path, "csv")
+    needs = 8 * path.stat().st_size
+
+    def read_within(limit: int) -> int:
+        server = TrainingServer(lambda _: None, lambda: None)
+        server._room = Room.within(limit, tmp_path)
+        settings = DataSettings(train=path)
+        return (server._tables(settings, NUMBERS) if prepares else server._load(settings, NUMBERS, None)).nbytes
+
+    assert read_within(2 * needs), "half of the limit, of which else a quarter is for data"
+    with pytest.raises(HanseError, match="HANSE_SCRATCH") as full:
+        read_within(needs)
     assert full.value.code is ErrorCode.NO_SPACE
 
 

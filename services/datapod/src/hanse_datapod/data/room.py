@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-_SHARE = 4
+_SHARE, _AT_MOST = 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +24,8 @@ class Room:
     def within(cls, limit: int, folder: Path) -> Room:
         """A quarter of the memory that there is: the rest is for libraries, the model, and the work."""
         return cls(limit // _SHARE, folder)
+
+    @property
+    def at_most(self) -> Room:
+        """Three quarters: where the disk has no room either, so that what fits into memory is read all the same."""
+        return replace(self, memory=_AT_MOST * self.memory)

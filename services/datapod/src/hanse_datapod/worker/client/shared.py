@@ -6,7 +6,8 @@ Where pools are listed, each task is done in the pool that fits. The datapod's o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,8 @@ class SharedWorker:
         pools: Sequence[Pool] = (), pool_folder: Path | None = None, sandbox: SandboxPolicy | None = None,
         foreign: ForeignSettings | None = None, memory: int | None = None, scratch: Path | None = None,
     ) -> None:  # fmt: skip
-        if scratch is not None and not scratch.is_dir():
-            raise invalid("scratch", str(scratch), "a folder that is there, on a disk with room for the data")
+        if scratch is not None:
+            _require_writable(scratch)
         self._memory, self._scratch = memory, scratch
         self._sandbox, self._foreign = sandbox or SandboxPolicy(), foreign or ForeignSettings()
         self._code, self._alone, self._device = code, participants == 1, device
@@ -158,8 +159,8 @@ class SharedWorker:
             self._used.append(process)
         scratch = self._scratch or (None if home is None else scratch_folder(home))
         if scratch is not None:
-            if self._scratch is not None and home is not None:
-                _require_apart(scratch.absolute(), home.absolute())
+            if self._scratch is not None:
+                _require_apart(scratch.resolve(), home, self._read(data))
             process.reach = process.reach.joined(Reach(write=absolute([scratch]), policy=process.reach.policy))
         local = self._worker(data, process, self._device, scratch)
         if data.is_genotypes:
@@ -175,13 +176,16 @@ class SharedWorker:
         return PlacingWorker(local, placed, apart=self._sandbox.apart)
 
     def _reach(self, data: DataSettings, home: Path | None) -> Reach:
-        sandbox = opened(self._sandbox, self._foreign)
-        read = absolute((*data_files(data), *sandbox.read, self._code))
+        sandbox, read = opened(self._sandbox, self._foreign), self._read(data)
         if home is None:
             return Reach(read, policy=sandbox)
         given, own = worker_folders(home)
         Reach(read, policy=sandbox).require_apart(home)
         return Reach(read | absolute(given), absolute(own), sandbox)
+
+    def _read(self, data: DataSettings) -> frozenset[Path]:
+        """What of the site's own the worker reads, and never changes."""
+        return absolute((*data_files(data), *opened(self._sandbox, self._foreign).read, self._code))
 
     def _worker(
         self, data: DataSettings, process: Process, device: str, scratch: Path | None = None
@@ -197,7 +201,20 @@ class SharedWorker:
             await process.close()
 
 
-def _require_apart(scratch: Path, home: Path) -> None:
-    """Refuse a folder that the worker writes in, where the home's keys lie in it or it lies among them."""
-    if scratch == home or scratch in home.parents or home in scratch.parents:
+def _require_writable(scratch: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=scratch).close()
+    except OSError as error:
+        expected = "a folder that is there, on a disk with room for the data, where this user may write"
+        raise invalid("scratch", f"{scratch} ({error.strerror})", expected) from None
+
+
+def _require_apart(scratch: Path, home: Path | None, read: Iterable[Path]) -> None:
+    """Refuse a folder that the worker writes in, where the home's keys lie in it or it lies among them, or where it
+    holds what the worker shall only read."""
+    own = None if home is None else home.resolve()
+    if own is not None and (scratch == own or scratch in own.parents or own in scratch.parents):
         raise invalid("scratch", str(scratch), f"a folder apart from the home {home}; none: one within it is taken")
+    for path in sorted(each.resolve() for each in read):
+        if path.is_relative_to(scratch):
+            raise invalid("scratch", str(scratch), f"a folder without {path.name}, for the worker writes in it")

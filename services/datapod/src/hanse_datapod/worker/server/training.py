@@ -119,7 +119,7 @@ class TrainingServer:
         return self._states.get(key, DataState())
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
-        data = self._kept("", settings, schema, code, lambda: read_site_data(settings, schema, code, self._room))
+        data = self._kept("", settings, schema, code, lambda room: read_site_data(settings, schema, code, room))
         if not isinstance(data, SiteData):
             raise TypeError(f"{type(data).__name__} was kept in place of examples")
         return data
@@ -132,14 +132,14 @@ class TrainingServer:
         """
         if not isinstance(schema, TabularSchema):
             raise mismatch("data: a preparation is of tables, the project's schema has none")
-        data = self._kept("tables|", settings, schema, None, lambda: read_site_tables(settings, schema, self._room))
+        data = self._kept("tables|", settings, schema, None, lambda room: read_site_tables(settings, schema, room))
         if not isinstance(data, SiteTables):
             raise TypeError(f"{type(data).__name__} was kept in place of tables")
         return data
 
     def _kept(
         self, form: str, settings: DataSettings, schema: LearnableSchema, code: Path | None,
-        read: Callable[[], SiteData | SiteTables],
+        read: Callable[[Room], SiteData | SiteTables],
     ) -> SiteData | SiteTables:  # fmt: skip
         what = f"{form}{settings.model_dump_json()}|{schema.model_dump_json()}|"
         key = what + version_of(settings, code)
@@ -152,7 +152,7 @@ class TrainingServer:
         for old in [name for name in self._data if name.startswith(what)]:
             del self._data[old]
         known = None
-        data = self._data[key] = read()
+        data = self._data[key] = _read(read, self._room)
         self._rooms[key] = self._room.memory
         while sum(each.nbytes for each in self._data.values()) > _KEPT_BYTES and len(self._data) > 1:
             self._data.popitem(last=False)
@@ -178,6 +178,15 @@ class TrainingServer:
             "set_aside": data.set_aside if isinstance(data, SiteTables) else 0,
             "remarks": [asdict(one) for one in remarks(data, schema)] if isinstance(schema, TabularSchema) else [],
         }  # fmt: skip
+
+
+def _read(read: Callable[[Room], SiteData | SiteTables], room: Room) -> SiteData | SiteTables:
+    try:
+        return read(room)
+    except HanseError as error:
+        if error.code is not ErrorCode.NO_SPACE:
+            raise
+        return read(room.at_most)
 
 
 def _divided(body: dict[str, Any], device: str, send: Send) -> WorkOutcome:
