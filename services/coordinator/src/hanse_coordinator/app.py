@@ -55,7 +55,9 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     )
     await check_regions(settings, hub.credentials)
     buckets = hub.buckets
-    workflows = WorkflowSettings(instance=settings.instance, lease_ttl=settings.lease_ttl)
+    workflows = WorkflowSettings(
+        instance=settings.instance, lease_ttl=settings.lease_ttl, journals=settings.quota_journals
+    )  # fmt: skip
     supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
     links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=hub.quotas)
     if isinstance(hub.credentials, BusCredentials):
@@ -131,6 +133,7 @@ def _quotas(settings: CoordinatorSettings) -> Quotas:
         sites=settings.quota_sites,
         bytes_a_day=settings.quota_bytes_a_day,
         records=settings.quota_records,
+        journals=settings.quota_journals,
         changes_a_day=settings.quota_changes_a_day,
     )
 

@@ -17,6 +17,9 @@ from hanse_schemas.http.runs import FINAL_STATES
 _FRESH_S, _FRESH_AT_LIMIT_S = 60.0, 5.0
 _KINDS = ("models", "updates", "masks")
 _BEGUN = 10_000
+_A_DAY = "wait for the next day (UTC), or ask the hub's operator for more"
+_FOR_GOOD = "runs that have ended count, too, for they are kept: ask the hub's operator for more"
+_HINTS = {"changes-a-day": _A_DAY, "bytes-a-day": _A_DAY, "records": _FOR_GOOD, "journals": _FOR_GOOD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Quotas:
         sites: that are enrolled and not revoked.
         bytes_a_day: that its sites and owners announce for upload in a day (UTC).
         records: bytes that the records of its runs have (`size_of`), those that have ended, too.
+        journals: bytes that the journals of its runs have, as their records say, of those that have ended, too.
         changes_a_day: requests by its people and programs that the audit has for good, in a day (UTC).
     """
 
@@ -37,6 +41,7 @@ class Quotas:
     sites: int = 0
     bytes_a_day: int = 0
     records: int = 0
+    journals: int = 0
     changes_a_day: int = 0
 
 
@@ -103,7 +108,11 @@ class ProjectQuotas:
             found = await self.buckets.runs.list(project=project)
             return await asyncio.to_thread(lambda: sum(size_of(entry.value) for entry in found))
 
+        async def journalled() -> int:
+            return sum(entry.value.journal or 0 for entry in await self.buckets.runs.list(project=project))
+
         await self._take("records", project, self.quotas.records, size_of(run), recorded)
+        await self._take("journals", project, self.quotas.journals, 0, journalled)
         await self._take_storage(project, 0)
 
     async def take_upload(self, project: str, announced: int, upload: str = "") -> None:
@@ -175,5 +184,5 @@ def _check(quota: str, project: str, used: int, more: int, limit: int) -> None:
         raise HanseError(
             ErrorCode.QUOTA,
             f"quota {quota} of project {project}: {used} are used, {more} more asked for, {limit} are allowed",
-            hint="remove what is not needed any more, or ask the hub's operator for more",
+            hint=_HINTS.get(quota, "remove what is not needed any more, or ask the hub's operator for more"),
         )

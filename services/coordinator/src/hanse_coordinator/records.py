@@ -110,6 +110,8 @@ class RunRecord(Message):
     """Of the project, when the run was submitted."""
     trace: str | None = Field(default=None, max_length=100)
     """The `traceparent` (W3C) of the request that submitted the run."""
+    journal: int | None = Field(default=None, ge=0, exclude_if=lambda given: given is None)  # since 0.2.0
+    """Bytes of its journal, when this was written. None: of a run of before."""
 
 
 class UsageRecord(Message):

@@ -137,6 +137,9 @@ class CoordinatorSettings(ServiceSettings):
     quota_records: int = Field(
         default=32 << 20, ge=0, description="bytes that the records of a project's runs may have, ended ones, too"
     )
+    quota_journals: int = Field(
+        default=512 << 20, ge=0, description="bytes that the journals of a project's runs may have, ended ones, too"
+    )
     quota_changes_a_day: int = Field(
         default=20_000, ge=0,
         description="requests of a project's people and programs that change something, in a day (UTC)",

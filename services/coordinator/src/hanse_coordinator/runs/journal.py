@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from hanse_coordinator.runs.journal_room import JournalRoom
 from hanse_coordinator.verbs.failures import Fenced
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -50,10 +51,19 @@ class JournalEntry(Message):
 
 
 class Journal:
-    """The journal, held by this coordinator. Recorded outcomes are handed out once, so memory shrinks at replay."""
+    """The journal, held by this coordinator. Recorded outcomes are handed out once, so memory shrinks at replay.
 
-    def __init__(self, bus: Bus, project: str, run: str, *, epoch: int, last: int, entries: list[JournalEntry]) -> None:
-        self._bus, self._run = bus, run
+    Attributes:
+        size: bytes of all its entries.
+    """
+
+    def __init__(
+        self, bus: Bus, project: str, run: str, *, epoch: int, last: int, entries: list[JournalEntry], size: int,
+        room: JournalRoom,
+    ) -> None:  # fmt: skip
+        self._bus, self._project, self._run = bus, project, run
+        self.size, self._room = size, room
+        room.note(project, run, size)
         self._subject = JOURNAL.of(project=project, run=run)
         self.epoch = epoch
         self._last = last
@@ -69,7 +79,9 @@ class Journal:
         self.of_first_release = first is not None and first.fingerprint is None
 
     @classmethod
-    async def open(cls, bus: Bus, project: str, run: str, *, holder: str) -> Journal:
+    async def open(
+        cls, bus: Bus, project: str, run: str, *, holder: str, room: JournalRoom | None = None
+    ) -> Journal:  # fmt: skip
         """Read the journal and become its writer: the former one is fenced off from here on.
 
         Raises:
@@ -84,13 +96,17 @@ class Journal:
             last = max((record.sequence for record in records), default=0)
             epoch = max((entry.epoch for entry in entries), default=0) + 1
             taken = JournalEntry(epoch=epoch, kind="lease", step="lease", body={"holder": holder})
+            data = taken.encode()
             try:
-                last = await bus.publish(subject, taken.encode(), expected_last=last)
+                last = await bus.publish(subject, data, expected_last=last)
             except HanseError as error:
                 if error.code is not ErrorCode.CONFLICT:
                     raise
                 continue
-            return cls(bus, project, run, epoch=epoch, last=last, entries=entries)
+            size = sum(len(record.data) for record in records) + len(data)
+            return cls(
+                bus, project, run, epoch=epoch, last=last, entries=entries, size=size, room=room or JournalRoom()
+            )  # fmt: skip
         raise Fenced(run)
 
     def fingerprint_of(self, step: str) -> str | None:
@@ -101,19 +117,27 @@ class Journal:
         """The id of the aggregators' job of a step that asks for what has this fingerprint."""
         return step if self.of_first_release else f"{step}-{short(mark)}"
 
-    async def append(self, kind: EntryKind, step: str, body: dict[str, Any], *, fingerprint: str | None = None) -> None:
+    async def append(
+        self, kind: EntryKind, step: str, body: dict[str, Any], *, fingerprint: str | None = None, last: bool = False
+    ) -> None:
         """Write one entry; when it returns, the entry is durable.
+
+        Args:
+            last: the run ends with it.
 
         Raises:
             Fenced: another coordinator has written since; nothing more may be done for this run.
+            RunFailure: QUOTA where the project's journals have no room for it.
         """
-        entry = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body, fingerprint=fingerprint)
+        data = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body, fingerprint=fingerprint).encode()
         async with self._order:
+            self._room.take(self._project, self._run, self.size + len(data), last=last)
+            self.size += len(data)
             if self._under_way is not None:
                 # Somebody's who was cancelled meanwhile: whether it came to be says what the last sequence is.
                 with suppress(HanseError):
                     self._last = await asyncio.shield(self._under_way)
-            publishing = self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+            publishing = self._bus.publish(self._subject, data, expected_last=self._last)
             self._under_way = asyncio.ensure_future(publishing)
             try:
                 self._last = await asyncio.shield(self._under_way)

@@ -19,6 +19,7 @@ class WorkflowSettings:
         publish_timeout: seconds to wait for the model registry before a run fails.
         largest_model: bytes that a first model or its upload may have.
         inline_limit: models up to so many bytes travel inside tasks.
+        journals: bytes that the journals of one project's runs may have, ended ones, too; 0: no limit.
         inline_total: ... unless all tasks of a step together carry more than so many bytes.
     """
 
@@ -29,3 +30,4 @@ class WorkflowSettings:
     largest_model: int = 64 << 30
     inline_limit: int = INLINE_LIMIT
     inline_total: int = 16 << 20
+    journals: int = 0

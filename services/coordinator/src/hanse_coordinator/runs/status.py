@@ -11,6 +11,7 @@ from hanse_schemas.http.runs import FINAL_STATES
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import RunRecord
+    from hanse_coordinator.runs.journal import Journal
     from hanse_fabric.records import Bucket, Entry
 
 _EVERY_S = 0.2
@@ -21,9 +22,10 @@ class RunStatus:
     """Gathers changes to a run's record and writes them, coalesced, while `write` runs."""
 
     def __init__(
-        self, runs: Bucket[RunRecord], clock: Clock, notices: Notices, *, project: str, run: str, epoch: int
-    ) -> None:
-        self._runs, self._clock, self._notices = runs, clock, notices
+        self, runs: Bucket[RunRecord], clock: Clock, notices: Notices, *, project: str, run: str, epoch: int,
+        journal: Journal | None = None,
+    ) -> None:  # fmt: skip
+        self._runs, self._clock, self._notices, self._journal = runs, clock, notices, journal
         self._tokens = {"project": project, "run": run}
         self._epoch = epoch
         self._state = ""
@@ -58,11 +60,12 @@ class RunStatus:
     async def store(self, fields: dict[str, Any]) -> Entry[RunRecord]:
         """Write these values into the record, unless it is final already."""
         now = self._clock.now()
+        written = {} if self._journal is None else {"journal": self._journal.size}
 
         def alter(record: RunRecord) -> RunRecord:
             if record.state in FINAL_STATES:
                 return record
-            return record.model_copy(update={**fields, "updated_at": now})
+            return record.model_copy(update={**fields, **written, "updated_at": now})
 
         self._stored = await self._runs.change(alter, self._stored, **self._tokens)
         return self._stored

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hanse_coordinator.runs.journal import Journal
+from hanse_coordinator.runs.journal_room import JournalRoom
 from hanse_coordinator.runs.lease import Leases
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
@@ -82,6 +83,7 @@ class Supervisor:
         self._held: dict[Key, _Held] = {}
         self._not_before: dict[Key, float] = {}
         self._vitals = Vitals(clock)
+        self._room = JournalRoom(settings.journals)
 
     async def run(self) -> None:
         """Work until cancelled; then give the leases back, so that others may go on at once."""
@@ -130,8 +132,11 @@ class Supervisor:
     async def _watch_runs(self) -> None:
         async with self._buckets.runs.watch() as changes:
             async for change in changes:
-                if change is not None:
-                    self._see((change.tokens["project"], change.tokens["run"]), change.value, change.revision)
+                if change is None:
+                    continue
+                if change.value is not None:
+                    self._room.note(change.tokens["project"], change.tokens["run"], change.value.journal or 0)
+                self._see((change.tokens["project"], change.tokens["run"]), change.value, change.revision)
 
     def _see(self, key: Key, record: RunRecord | None, revision: int) -> None:
         if key in self._records and self._records[key][1] > revision:
@@ -180,14 +185,16 @@ class Supervisor:
         actor = f"service:coordinator/{self._settings.instance}"
         notices = Notices(self._bus, self._clock, project, run, actor=actor)
         try:
-            journal = await Journal.open(self._bus, project, run, holder=self._settings.instance)
+            journal = await Journal.open(self._bus, project, run, holder=self._settings.instance, room=self._room)
         except RunFailure as failure:
             unknown = RunStatus(self._buckets.runs, self._clock, notices, project=project, run=run, epoch=0)
             _LOG.error("run %s fails: %s", run, failure)
             await self._tell_end(key, unknown, notices, _failed(failure))
             return
         notices.audit("run.take", str(journal.epoch), epoch=journal.epoch)
-        status = RunStatus(self._buckets.runs, self._clock, notices, project=project, run=run, epoch=journal.epoch)
+        status = RunStatus(
+            self._buckets.runs, self._clock, notices, project=project, run=run, epoch=journal.epoch, journal=journal
+        )  # fmt: skip
         context = DurableVerbs(
             bus=self._bus, clock=self._clock, settings=self._settings, project=project, run=run, job=entry.value.job,
             problem=entry.value.problem, terms=entry.value.terms, journal=journal, roster=self._roster, notices=notices,
@@ -200,7 +207,7 @@ class Supervisor:
                 if end is None:
                     end = await self._outcome(context, status, held)
                     if end["state"] in FINAL_STATES:
-                        await journal.append("closed", _END, end)
+                        await journal.append("closed", _END, end, last=True)
             await self._finish(key, context, status, notices, end)
         finally:
             await context.abandon()
