@@ -5,16 +5,23 @@ other than the one before, and late answers to runs that it makes up. What it fi
 from __future__ import annotations
 
 import asyncio
+from collections import UserDict
 
 import pytest
 
 from adversary.site_league import League, Site, new_run
+from clocks import in_virtual_time
 from hanse_coordinator import doors
 from hanse_coordinator.watching import sparing
+from hanse_fabric.bus.broker import DUPLICATE_WINDOW_S
+from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.queue import stream_of
 from hanse_fabric.subjects import AUDIT, EVENT, RESULT, Door
+from hanse_fabric.virtual_time import VirtualClock
+from hub_doors import hub_doors, take_in
 
 MANY = 60
 
@@ -54,6 +61,39 @@ async def test_control_where_answers_are_not_counted_all_are_written_down(
 ) -> None:
     monkeypatch.setattr(doors, "MOST_ANSWERS", MANY)
     assert await written(league) == MANY
+
+
+async def kept_of_one(clock: VirtualClock) -> int:
+    """How often one answer is written down of a site that sends it again whenever the bus has forgotten it."""
+    bus, run = MemoryBus(MemoryBroker(clock)), new_run()
+    keys = await take_in(bus, "bad", project="triage", run=run, step="r1-train")
+    site = Doors(bus, "triage", "bad", keys["bad"])
+    async with hub_doors(bus):
+        for _ in range(MANY):
+            await site.ask(Door.RESULT, b"the same", run=run, step="r1-train")
+            await clock.sleep(DUPLICATE_WINDOW_S + 1)
+    kept = len(await bus.snapshot(stream_of(RESULT), RESULT.wildcard(project="triage", run=run)))
+    await bus.close()
+    return kept
+
+
+@in_virtual_time
+async def test_a_site_fills_no_stream_with_one_answer_that_it_sends_again_and_again(clock: VirtualClock) -> None:
+    assert await kept_of_one(clock) == 1
+
+
+@pytest.mark.control("test_a_site_fills_no_stream_with_one_answer_that_it_sends_again_and_again")
+@in_virtual_time
+async def test_control_where_it_is_not_known_what_is_written_down_it_is_written_each_time(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors.SiteDoors, "_count_answer", lambda *_: Forgetful())
+    assert await kept_of_one(clock) == MANY
+
+
+class Forgetful(UserDict[str, bool]):
+    def __getitem__(self, _: str) -> bool:
+        return False
 
 
 @pytest.mark.no_attack("an honest site")

@@ -34,8 +34,8 @@ def check_end(outcome: TodaysRun, story: Story) -> None:
     record, header = outcome.record, story.header
     assert (record.state, record.model_digest) == (header["state"], header["digest"]), record.reason
     # The reason of a failure is for people: its words may change.
-    told = {"reason", "updated_at"}
-    # This release records, besides, whose data a study's outputs are made of.
+    told = {"reason", "updated_at", "journal"}
+    # This release records, besides, how long the journal is, and whose data a study's outputs are made of.
     now = record.model_dump(exclude=told if record.job.study is None else {*told, "cohorts"})
     assert now == story.record().model_dump(exclude=told)
     assert record.cohorts in (None, COHORTS)  # where its end was recorded then, nothing is added

@@ -82,7 +82,7 @@ class SiteDoors:
         self._one_place = OnePlace(bus, instance)
         self._open_steps, self._handed_in = open_steps_of(bus), Lately(bus.clock, _REMEMBERED_S)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
-        self._answers: OrderedDict[str, set[str]] = OrderedDict()
+        self._answers: OrderedDict[str, dict[str, bool]] = OrderedDict()  # which are written down
         self._sparing = Sparing(bus.clock)
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
@@ -134,21 +134,24 @@ class SiteDoors:
         await self._require_updates(request, where)
         subject = RESULT.of(**where)
         digest = hashlib.sha256(request.content).hexdigest()
-        self._count_answer(subject, digest)
+        given = self._count_answer(subject, digest)
+        if given[digest]:
+            return b""  # it stays until the step closes; the bus forgets after two minutes that it has it
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
         self._open_steps.note_beside(request.asked.beside, **where)
         await self._bus.publish(
             subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
         )
+        given[digest] = True
         return b""
 
-    def _count_answer(self, subject: str, digest: str) -> None:
-        """A step's answers are kept until it closes, in room that all projects share.
+    def _count_answer(self, subject: str, digest: str) -> dict[str, bool]:
+        """A step's answers are kept until it closes, in room that all projects share: those of one site, by digest.
 
         Raises:
             HanseError: CONFLICT where its site has answered otherwise so often that it is heard no more.
         """
-        given = self._answers.setdefault(subject, set())
+        given = self._answers.setdefault(subject, {})
         self._answers.move_to_end(subject)
         while len(self._answers) > _STEPS:
             self._answers.popitem(last=False)
@@ -157,7 +160,8 @@ class SiteDoors:
                 ErrorCode.CONFLICT, f"result: {MOST_ANSWERS} others have come for this step, of which the first counts",
                 hint="a task is answered once; the same bytes may be sent again",
             )  # fmt: skip
-        given.add(digest)
+        given.setdefault(digest, False)
+        return given
 
     async def _require_updates(self, request: Request, where: Mapping[str, str]) -> None:
         """A result counts with what it names: sites hand in both at once, and either may arrive first.
