@@ -1,5 +1,5 @@
 """An owner with sites of its own, whose runs fill the room for journals: all projects share it, and journals are kept
-for good, so that in the end nobody's run goes on.
+for good, so that in the end nobody's run goes on. Or the room for open tasks, by large jobs that are at work at once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import RunRecord
 from hanse_coordinator.runs.journal_room import JournalRoom
 from hanse_fabric.bus.memory import MemoryBroker
-from hanse_fabric.subjects import JOURNAL
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.subjects import JOURNAL, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hub_api import JOB, SCHEMA, START, replica
+from simulation.faults import silent
 from simulation.league import League
 from simulation.stories import hub_of, job_of
 
@@ -65,6 +67,51 @@ async def test_control_where_journals_are_not_counted_they_are_as_long_as_the_ow
         records = await conducted(made, one_by_one=one_by_one)
         assert {record.state for record in records} == {"completed"}
         assert written(made) > 2 * ALLOWED
+
+
+LARGE = job_of(rounds=1, model={"name": "linear", "notes": "".join(map(str, range(2_000)))})
+TASKS = 40_000
+
+
+async def open_at_once(made: League) -> tuple[int, list[RunRecord]]:
+    """Bytes of the open tasks of an owner whose sites answer none, while large jobs are at work; the runs' records."""
+    sites = ("east", "north", "south")
+    for site in sites:
+        made.let(site, silent(TaskKind.TRAIN))
+    names = [f"run00000000{number}" for number in range(RUNS)]
+    for name in names:
+        await made.submit(name, **LARGE)
+    await made.clock.sleep(10.0)
+    assert TASK.stream is not None
+    there = sum(len(record.data) for record in made.broker.matching(TASK.stream, TASK.wildcard()))
+    return there, [(await made.buckets.runs.require(project="triage", run=name)).value for name in names]
+
+
+@in_virtual_time
+async def test_an_owner_does_not_fill_the_open_tasks_by_large_jobs_at_once(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, "east", "north", "south", tasks=TASKS) as made:
+        there, records = await open_at_once(made)
+        assert TASKS / 4 < there <= TASKS
+        failed = [record.reason for record in records if record.state == "failed"]
+        assert 0 < len(failed) < RUNS
+        assert all("quota tasks of project triage" in reason for reason in failed)
+        # When others have ended there is room again.
+        for site in ("east", "north", "south"):
+            made.let(site)
+        await clock.sleep(60.0)
+        await made.submit("run000000009", **LARGE)
+        assert (await made.ended("run000000009")).state == "completed"
+
+
+@pytest.mark.control("test_an_owner_does_not_fill_the_open_tasks_by_large_jobs_at_once")
+@in_virtual_time
+async def test_control_where_open_tasks_are_not_counted_all_of_them_are_there(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, "east", "north", "south", tasks=0) as made:
+        there, records = await open_at_once(made)
+        assert there > 2 * TASKS
+        assert "failed" not in {record.state for record in records}
 
 
 async def next_run(folder: Path) -> tuple[tuple[int, str], int]:

@@ -56,7 +56,8 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     await check_regions(settings, hub.credentials)
     buckets = hub.buckets
     workflows = WorkflowSettings(
-        instance=settings.instance, lease_ttl=settings.lease_ttl, journals=settings.quota_journals
+        instance=settings.instance, lease_ttl=settings.lease_ttl, journals=settings.quota_journals,
+        tasks=settings.quota_tasks,
     )  # fmt: skip
     supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
     links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=hub.quotas)

@@ -140,6 +140,9 @@ class CoordinatorSettings(ServiceSettings):
     quota_journals: int = Field(
         default=512 << 20, ge=0, description="bytes that the journals of a project's runs may have, ended ones, too"
     )
+    quota_tasks: int = Field(
+        default=256 << 20, ge=0, description="bytes that a project's open tasks may have, at each coordinator"
+    )
     quota_changes_a_day: int = Field(
         default=20_000, ge=0,
         description="requests of a project's people and programs that change something, in a day (UTC)",

@@ -19,6 +19,7 @@ class WorkflowSettings:
         publish_timeout: seconds to wait for the model registry before a run fails.
         largest_model: bytes that a first model or its upload may have.
         inline_limit: models up to so many bytes travel inside tasks.
+        tasks: bytes that the open tasks of one project may have, as each coordinator has sent them; 0: no limit.
         journals: bytes that the journals of one project's runs may have, ended ones, too; 0: no limit.
         inline_total: ... unless all tasks of a step together carry more than so many bytes.
     """
@@ -31,3 +32,4 @@ class WorkflowSettings:
     inline_limit: int = INLINE_LIMIT
     inline_total: int = 16 << 20
     journals: int = 0
+    tasks: int = 0

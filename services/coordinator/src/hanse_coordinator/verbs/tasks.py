@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,6 +19,7 @@ from hanse_coordinator.doors import mark_of
 from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.runs.task_room import task_room_of
 from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.ledgers import Ledgers
@@ -116,13 +117,14 @@ class TaskSteps:
         collector = Collector(tasks, needed=ask.needed - len(before), terms=terms, rests=rests)
         phase = self._vitals.phase(ask.kind.value, step, collector.missing)
         known_open = self._open_steps.collecting(self._project, self._run, step)
-        with phase, self._inbox.collecting(step, collector, ask.round), known_open as marks:
+        room = task_room_of(self._bus).step(self._project, self._run, self._settings.tasks)
+        with phase, self._inbox.collecting(step, collector, ask.round), known_open as marks, room as take:
             if resumed:
                 await self._inbox.recall(step)
             with BACKLOG.waiting(_EXCHANGES, self._clock) if ask.exchange else nullcontext():
                 if ask.exchange:
                     await self._open_exchange(step, ask.missing, deadline, ask)
-                await self._send(step, ask, own, issued, deadline, collector, marks)
+                await self._send(step, ask, own, issued, deadline, collector, marks, take)
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
         await self._ledgers.keep(now=ask.privacy is not None)
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
@@ -140,7 +142,7 @@ class TaskSteps:
 
     async def _send(
         self, step: str, ask: Ask, own: _Own, issued: datetime, deadline: datetime, collector: Collector,
-        marks: dict[str, str],
+        marks: dict[str, str], take: Callable[[int], None],
     ) -> None:  # fmt: skip
         model = None if ask.travels is None else await self._resting(ask.travels, len(own))
         extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
@@ -161,6 +163,7 @@ class TaskSteps:
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
             headers = inject() | beside(await self._ledgers.outbox(name))
             data = task.encode()
+            take(len(data))
             sequence = await self._bus.publish(subject, data, headers=headers, message_id=task.id)
             marks[name] = mark_of(subject, sequence)
             told = headers | {TASK_MARK: marks[name]}
