@@ -13,8 +13,9 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.order import PASSES, Question, number_of
+from hanse_schemas.prepare import NumberRule
 from hanse_schemas.protocols import PROTOCOLS
-from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
+from hanse_schemas.schema import Column, GenotypesSchema, OpenSchema, TabularSchema
 from hanse_schemas.study import Study
 from unit.datapod.site_actors import task
 
@@ -289,3 +290,22 @@ def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
     assert Policy().counted(asked, outcome) == ("AAAA", ())
     assert masked.counted(asked, outcome) == ("", ("auroc",))
     assert withheld.counted(asked, outcome) == ("", ("auroc",))
+
+
+def test_ends_of_a_jobs_own_are_refused_with_what_helps_which_for_dates_is_not_the_schema():
+    schema = TabularSchema(
+        features=(Column(name="age", minimum=0, maximum=120), Column(name="seen", kind="date")), target="ill", classes=2
+    )
+    own = {"age": NumberRule(name="age", kind="number", clip=(53.0, 54.0))}
+    own["seen"] = NumberRule.model_validate({"name": "seen", "kind": "date", "clip": ["2026-01-01", "2026-12-31"]})
+    said = {}
+    for name, rule in own.items():
+        with pytest.raises(HanseError) as caught:
+            AskingPolicy().check_ends([rule], schema)
+        said[name] = str(caught.value)
+    assert "the schema of a new project gives it minimum and maximum" in said["age"]
+    assert "minimum" not in said["seen"]
+    for each in said.values():
+        assert "privacy.epsilon" in each
+        assert "scale: none and missing: constant" in each
+    AskingPolicy().check_ends([NumberRule(name="age", kind="number", minimum=0, maximum=120)], schema)

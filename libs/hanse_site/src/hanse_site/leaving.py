@@ -28,8 +28,7 @@ async def tell_leaving(identity: SiteIdentity, reason: str, clock: Clock = SYSTE
         reason: for the project's owner; empty: none.
 
     Raises:
-        HanseError: UNAVAILABLE; FORBIDDEN where the hub knows no such site; TAMPERED where it knows another by its
-            name; CLOCK_SKEW.
+        HanseError: UNAVAILABLE; TAMPERED where the hub knows no such site, or another by its name; CLOCK_SKEW.
     """
     body = signed_leaving(identity.project, identity.participant, identity.signing_key, reason, clock.now())
     await post(leave_url(identity), body, identity.hub_ca, _TIMEOUT_S, clock)

@@ -30,13 +30,13 @@ async def who_signed(
     with limiter.looking_up(address, what):
         entry = await hub.buckets.participants.get(project=project, participant=participant)
     key = VerifyKey(entry.value.public_key if entry is not None else _NOBODYS)
-    try:
-        key.verify(signature, statement, what=f"{what} of {participant}")
-        if entry is None:
-            raise HanseError(ErrorCode.TAMPERED, f"{what}: nobody has signed it")
-    except HanseError:
+    if not key.is_valid(signature, statement) or entry is None:
         limiter.failed(address)
-        raise
+        raise HanseError(
+            ErrorCode.TAMPERED, f"{what} of {participant}: the signature is not the one of the expected key",
+            hint="this hub knows no such site by this key: it was invited anew, with other keys, or the hub was "
+            "restored to before it joined; ask the project's owner to invite it",
+        )  # fmt: skip
     return entry.value
 
 

@@ -99,12 +99,13 @@ class AskingPolicy(Frozen):
             if not isinstance(rule, NumberRule) or rule.kind == "boolean" or not (rule.measured or rule.quantiles):
                 continue
             if rule.ends is not None and rule.ends != declared.get(rule.name):
+                # A schema has ends of numbers alone.
+                instead = "" if rule.kind == "date" else "the schema of a new project gives it minimum and maximum; "
                 raise forbidden(
                     "asking.protocols", f"{rule.name} cut to ends of the job's own, with noise of any size",
                     "ends that the project's schema has",
-                    hint="the schema of a new project gives the column its minimum and maximum, or the site's "
-                    "administrator sets privacy.epsilon, which noise is trusted with; "
-                    "scale: none and missing: constant need no sums",
+                    hint=f"{instead}the site's administrator sets privacy.epsilon, which noise is trusted with; or the "
+                    "job sums nothing of it: scale: none and missing: constant",
                 )  # fmt: skip
 
     def most_runs(self, *, cautious: bool) -> int | None:
