@@ -13,6 +13,7 @@ from adversary.site_league import presence
 from clocks import in_virtual_time
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import ObjectRef, Presence, TaskKind
+from hanse_fabric.messages.tasks import MOST_WORDS
 from hanse_fabric.subjects import EVENT, JOURNAL
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_workflows import answers
@@ -94,3 +95,11 @@ def test_a_sign_of_life_says_little_of_its_site(name: str) -> None:
     Presence.decode(presence())
     with pytest.raises(HanseError, match=name):
         Presence.decode(presence(**{name: WORDS[name]}))
+
+
+@pytest.mark.no_attack("an honest site with many pools of workers")
+def test_a_site_with_many_pools_shows_life_though_their_names_are_long() -> None:
+    pools = "; ".join(["cpu", *(f"pool {name}: gpu, 80 GiB, labels a, b, c: 3 at work" for name in range(40))])
+    told = Presence.decode(presence(device=pools)).device
+    assert told.startswith("cpu; pool 0")
+    assert len(told) == MOST_WORDS

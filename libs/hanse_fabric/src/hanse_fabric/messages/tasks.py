@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Base64Bytes, Field, StringConstraints
+from pydantic import Base64Bytes, BeforeValidator, Field, StringConstraints
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
@@ -200,6 +200,13 @@ MOST_RULES, MOST_RULE, MOST_WORDS = 32, 500, 500
 site in memory, and shows it."""
 
 
+def _cut(words: object) -> object:
+    """What a site trains on names all its pools with their labels: many are no reason to take it for absent."""
+    if isinstance(words, str) and MOST_WORDS < len(words) <= 16 * MOST_WORDS:
+        return f"{words[: MOST_WORDS - 4]} ..."
+    return words
+
+
 class BudgetTold(Frozen):
     """What a site says of its privacy budget for a project.
 
@@ -237,7 +244,7 @@ class Presence(Message):
     participant: Slug
     version: str = Field(max_length=MOST_WORDS)
     sent_at: Time
-    device: str = Field(default="cpu", max_length=MOST_WORDS)
+    device: Annotated[str, BeforeValidator(_cut), Field(max_length=MOST_WORDS)] = "cpu"
     working_on: str | None = Field(default=None, max_length=MOST_WORDS)
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
     unfit: bool | None = None
