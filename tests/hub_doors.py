@@ -67,16 +67,18 @@ async def hub_doors(
     keys: Mapping[str, bytes] | None = None,
     credentials: Any = None,
     links: Any = None,
+    results: int = 0,
 ) -> AsyncIterator[None]:
     """Serve a hub's doors, and tell sites of their tasks, while inside.
 
     Args:
         aggregator: its connection; None: the coordinator's, where a bus asks nobody for rights.
         keys: raw Ed25519 keys by participant; None: the records on the bus.
+        results: bytes of answers to one project's open steps; 0: any.
     """
     sums = aggregator or coordinator
     async with (
-        coordinator_doors(coordinator, keys=keys, credentials=credentials, links=links),
+        coordinator_doors(coordinator, keys=keys, credentials=credentials, links=links, results=results),
         while_running(AggregatorDoors(sums, Known(sums, keys)).run()),
     ):
         yield
@@ -84,12 +86,17 @@ async def hub_doors(
 
 @asynccontextmanager
 async def coordinator_doors(
-    bus: Bus, *, keys: Mapping[str, bytes] | None = None, credentials: Any = None, links: Any = None
+    bus: Bus,
+    *,
+    keys: Mapping[str, bytes] | None = None,
+    credentials: Any = None,
+    links: Any = None,
+    results: int = 0,
 ) -> AsyncIterator[None]:
     """The coordinator's part of them."""
     doors = SiteDoors(
         bus, links=links or NoLinks(), credentials=credentials or NoCredentials(), instance="test",
-        enrolled=Known(bus, keys),
+        enrolled=Known(bus, keys), results=results,
     )  # fmt: skip
     async with while_running(doors.run()), while_running(_tell(bus)):
         yield

@@ -19,7 +19,7 @@ from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.queue import stream_of
-from hanse_fabric.subjects import AUDIT, EVENT, RESULT, Door
+from hanse_fabric.subjects import AUDIT, EVENT, RESULT, TASK, Door
 from hanse_fabric.virtual_time import VirtualClock
 from hub_doors import hub_doors, take_in
 
@@ -94,6 +94,44 @@ async def test_control_where_it_is_not_known_what_is_written_down_it_is_written_
 class Forgetful(UserDict[str, bool]):
     def __getitem__(self, _: str) -> bool:
         return False
+
+
+ALLOWED, LARGE = 20_000, b"a" * 1_000
+
+
+async def of_many_steps(clock: VirtualClock, results: int) -> tuple[int, list[ErrorCode | None]]:
+    """Bytes of the answers that are kept of a project many of whose steps are open at once; and what is said to another
+    project's site then, and to a site of the first when its steps have closed."""
+    bus, runs, last = MemoryBus(MemoryBroker(clock)), [new_run() for _ in range(MANY)], new_run()
+    keys = await take_in(bus, "bad", project="triage", run=last, step="r1-train")
+    others = await take_in(bus, "good", project="beds", run=last, step="r1-train")
+    for run in runs:
+        await bus.publish(TASK.of(project="triage", participant="bad", run=run, step="r1-train"), b"open")
+    site, other = Doors(bus, "triage", "bad", keys["bad"]), Doors(bus, "beds", "good", others["good"])
+    async with hub_doors(bus, results=results):
+        for run in runs:
+            await asked(Site(bus, site), LARGE, run)  # type: ignore[arg-type]
+        triage = RESULT.wildcard(project="triage")
+        kept = sum(len(record.data) for record in await bus.snapshot(stream_of(RESULT), triage))
+        said = [await asked(Site(bus, other), LARGE, last)]  # type: ignore[arg-type]
+        await bus.purge(stream_of(RESULT), triage)
+        await clock.sleep(61.0)
+        said.append(await asked(Site(bus, site), LARGE, last))  # type: ignore[arg-type]
+    await bus.close()
+    return kept, said
+
+
+@in_virtual_time
+async def test_an_owner_whose_many_steps_are_open_does_not_fill_the_answers_of_all_projects(
+    clock: VirtualClock,
+) -> None:
+    assert await of_many_steps(clock, ALLOWED) == (ALLOWED, [None, None])
+
+
+@pytest.mark.control("test_an_owner_whose_many_steps_are_open_does_not_fill_the_answers_of_all_projects")
+@in_virtual_time
+async def test_control_where_a_projects_answers_are_not_counted_all_of_them_are_kept(clock: VirtualClock) -> None:
+    assert (await of_many_steps(clock, 0))[0] == MANY * len(LARGE)
 
 
 @pytest.mark.no_attack("an honest site")

@@ -68,7 +68,9 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
         service.spawn(watch, name)
     running = service.spawn(supervisor.run(), "supervisor")
     service.spawn(links.run(), "links")
-    doors = SiteDoors(bus, links=links, credentials=hub.credentials, instance=settings.instance)
+    doors = SiteDoors(
+        bus, links=links, credentials=hub.credentials, instance=settings.instance, results=settings.quota_results
+    )  # fmt: skip
     service.spawn(doors.run(), "doors")
     async with AsyncExitStack() as stack:
         await hub.keys.ready.wait()

@@ -19,6 +19,7 @@ from hanse_coordinator.links import LinkServer
 from hanse_coordinator.one_place import OnePlace
 from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.refusals import count_refusal
+from hanse_coordinator.result_room import ResultRoom
 from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.sparing import Sparing
 from hanse_fabric.bus.port import Bus, Record
@@ -72,18 +73,23 @@ _REPLY_BYTES = MAX_MESSAGE_BYTES // 2
 
 
 class SiteDoors:
-    """What the coordinator serves to sites, and what it answers to aggregators about open steps."""
+    """What the coordinator serves to sites, and what it answers to aggregators about open steps.
+
+    Args:
+        results: bytes that the answers to open steps of one project may have; 0: no limit.
+    """
 
     def __init__(
-        self, bus: Bus, *, links: LinkServer, credentials: Credentials, instance: str, enrolled: Enrolled | None = None
-    ) -> None:
+        self, bus: Bus, *, links: LinkServer, credentials: Credentials, instance: str,
+        enrolled: Enrolled | None = None, results: int = 0,
+    ) -> None:  # fmt: skip
         self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
         self._enrolled, self._ledger = enrolled or Enrolled(bus), ledger_of(bus)
         self._one_place = OnePlace(bus, instance)
         self._open_steps, self._handed_in = open_steps_of(bus), Lately(bus.clock, _REMEMBERED_S)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
         self._answers: OrderedDict[str, dict[str, bool]] = OrderedDict()  # which are written down
-        self._sparing = Sparing(bus.clock)
+        self._sparing, self._room = Sparing(bus.clock), ResultRoom(bus, results)
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
             Door.PRESENCE: self._presence, Door.LINK: links.answer_at_door, Door.RENEW: self._renew,
@@ -137,6 +143,7 @@ class SiteDoors:
         given = self._count_answer(subject, digest)
         if given[digest]:
             return b""  # it stays until the step closes; the bus forgets after two minutes that it has it
+        await self._room.take(request.project, len(request.content))
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
         self._open_steps.note_beside(request.asked.beside, **where)
         await self._bus.publish(

@@ -143,6 +143,9 @@ class CoordinatorSettings(ServiceSettings):
     quota_tasks: int = Field(
         default=256 << 20, ge=0, description="bytes that a project's open tasks may have, at each coordinator"
     )
+    quota_results: int = Field(
+        default=256 << 20, ge=0, description="bytes that the answers to a project's open steps may have"
+    )
     quota_changes_a_day: int = Field(
         default=20_000, ge=0,
         description="requests of a project's people and programs that change something, in a day (UTC)",
