@@ -71,7 +71,10 @@ class Datapod:
 
     def restore(self):
         """Lay back the copy of its memory: it notices at its next start, and waits for its administrator."""
-        (self.home / COPY).replace(self.home / FILE)
+        for file in self.home.glob(f"{FILE}*"):
+            file.unlink()
+        for file in self.home.glob(f"{COPY}*"):
+            file.replace(self.home / file.name.replace(COPY, FILE))
         with pytest.raises(HanseError, match="was copied, moved or restored"):
             self.start()
         self.stopped = True
@@ -105,7 +108,11 @@ class LyingHubOfDatapods(LyingHub):
             return
         site = self.sites[data.draw(st.sampled_from(list(SITES)))]
         if mishap == "is copied":
-            shutil.copy(site.home / FILE, site.home / COPY)
+            for file in (*site.home.glob(f"{COPY}*"), *site.home.glob(f"{FILE}*")):
+                if file.name.startswith(COPY):
+                    file.unlink()
+                else:
+                    shutil.copy(file, site.home / file.name.replace(FILE, COPY))
         elif mishap == "is restored" and (site.home / COPY).exists() and not site.stopped:
             site.restore()
         elif not site.stopped:

@@ -44,9 +44,19 @@ class Database:
             code = ErrorCode.NO_SPACE if "full" in str(error) else ErrorCode.INTERNAL
             raise HanseError(code, f"{self._path}: {error}") from None
 
+    def close(self) -> None:
+        """Close the connection; the next change opens another."""
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
     def _open(self) -> sqlite3.Connection:
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
         database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+        # Changes are appended to a file beside it: one wait for the disk each, where a journal that is made and removed
+        # takes four. Where a file system cannot have that, SQLite stays with its journal.
+        database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         database.executescript(self._tables)
         self._connection = database

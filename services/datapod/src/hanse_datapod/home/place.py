@@ -14,6 +14,8 @@ import os
 import shutil
 import sqlite3
 import struct
+import threading
+from contextlib import closing
 from pathlib import Path
 
 from hanse_datapod.home.database import Database, one
@@ -26,6 +28,8 @@ _TABLE = "CREATE TABLE IF NOT EXISTS place (number INTEGER PRIMARY KEY CHECK (nu
 _MACHINE = Path("/etc/machine-id")
 _GET_GENERATION = 0x80087601
 """Linux: FS_IOC_GETVERSION."""
+_turn = threading.Lock()
+_opened: dict[Path, int] = {}
 
 
 def require_place(home: Path) -> None:
@@ -34,9 +38,10 @@ def require_place(home: Path) -> None:
     Raises:
         HanseError: TAMPERED where it is not. The secrets of sums under way are erased then.
     """
-    database = Database(home / FILE, _TABLE)
-    here = _here(database, home)
-    if database.do(lambda open_: _noted(open_, here)) != here:
+    with closing(Database(home / FILE, _TABLE)) as database:
+        here = _here(database, home)
+        noted = database.do(lambda open_: _noted(open_, here))
+    if noted != here:
         shutil.rmtree(home / PAIRWISE, ignore_errors=True)
         raise HanseError(
             ErrorCode.TAMPERED,
@@ -48,12 +53,12 @@ def require_place(home: Path) -> None:
 
 def accept_place(home: Path) -> bool:
     """Note where the home lies now; False: it was there before."""
-    database = Database(home / FILE, _TABLE)
-    here = _here(database, home)
-    if database.do(lambda open_: _noted(open_, here)) == here:
-        return False
-    shutil.rmtree(home / PAIRWISE, ignore_errors=True)
-    database.do(lambda open_: open_.execute("UPDATE place SET value = ?", (here,)))
+    with closing(Database(home / FILE, _TABLE)) as database:
+        here = _here(database, home)
+        if database.do(lambda open_: _noted(open_, here)) == here:
+            return False
+        shutil.rmtree(home / PAIRWISE, ignore_errors=True)
+        database.do(lambda open_: open_.execute("UPDATE place SET value = ?", (here,)))
     return True
 
 
@@ -63,9 +68,7 @@ def _noted(database: sqlite3.Connection, here: str) -> str:
 
 
 def _here(database: Database, home: Path) -> str:
-    database.do(
-        lambda _: None
-    )  # The file is there now, and what follows, which ends locks on it, is in no transaction.
+    database.do(lambda _: None)  # the file is there now
     machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
     return f"inode {inode(home / FILE)}, file system {os.statvfs(home).f_fsid:x}, machine {machine}"
 
@@ -73,21 +76,30 @@ def _here(database: Database, home: Path) -> str:
 def told_place(home: Path, key: SigningKey) -> str:
     """The word by which the hub tells this place from others: 32 hexadecimal digits, which only who has the site's key
     can make, and of which nobody learns where the home lies. Blocks."""
-    here = _here(Database(home / FILE, _TABLE), home)
+    with closing(Database(home / FILE, _TABLE)) as database:
+        here = _here(database, home)
     return hashlib.sha256(key.sign(f"hanse place: {here}".encode())).hexdigest()[:32]
 
 
 def inode(file: Path) -> str:
     """A file's number and generation, which tells it from a removed one of the same number; "none" where there is none.
 
-    The file is opened and closed, which ends the locks that this process has on it.
-    """
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        generation = str(struct.unpack("I", fcntl.ioctl(descriptor, _GET_GENERATION, bytes(8))[:4])[0])
-    except OSError:
-        generation = "none"
-    finally:
-        number = os.fstat(descriptor).st_ino
-        os.close(descriptor)
-    return f"{number} of generation {generation}"
+    The file stays open in this process: to close it would end the locks that SQLite has on it here, and whoever opens
+    the database next would take it for unused, and remove what is appended to it."""
+    with _turn:
+        descriptor = _open(file)
+        try:
+            generation = str(struct.unpack("I", fcntl.ioctl(descriptor, _GET_GENERATION, bytes(8))[:4])[0])
+        except OSError:
+            generation = "none"
+        return f"{os.fstat(descriptor).st_ino} of generation {generation}"
+
+
+def _open(file: Path) -> int:
+    known = _opened.get(file)
+    if known is not None:
+        if os.path.samestat(os.fstat(known), file.stat()):
+            return known
+        os.close(known)  # of a file that was replaced
+    _opened[file] = os.open(file, os.O_RDONLY)
+    return _opened[file]
