@@ -8,7 +8,8 @@ the browser watches. Nobody trains. Then:
 - `interaction_p95_ms`: from a click, or a move of the mouse, until what was asked for is painted, answers of the hub
   included: open a run, change the metric, hover a curve, open a site, page the audit. All of them together. A run is
   open when its head, its curve and its sites fill the window, to its lower edge; `whole_run_median_ms`: until all of
-  its sites stand in their table, those further down, too.
+  its sites stand in their table, those further down, too; `first_open_median_ms`: until the window is full, by a page
+  that was just loaded and has seen no run: it remembers nothing.
 - `interaction_cpu_p95_ms`: what the page's own thread has worked for it, in time of the processor, for wall clock
   says little on a machine that others use, too. `idle_p95_ms`: wall clock of a page that has one button which changes
   one word: no page is quicker on this machine at this moment. `answer_median_ms`: of the hub's answers alone.
@@ -217,6 +218,19 @@ Took = dict[str, list[tuple[float, float]]]
 """Of each interaction, again and again: wall clock and work of the page's thread, in milliseconds."""
 
 
+def first_opens(reader: Reader) -> list[float]:
+    """Milliseconds until a run is open, of a page that was just loaded."""
+    took = []
+    for _ in range(TURNS):
+        reader.page.goto("about:blank")
+        reader.page.goto(f"{reader.url}/#/projects/triage")
+        link = reader.page.get_by_role("link", name="large")
+        link.wait_for()
+        reader.page.wait_for_timeout(700)
+        took.append(reader.timed("click", IN_WINDOW, link.element_handle().click)[0])
+    return took
+
+
 def interactions(reader: Reader) -> tuple[Took, list[float]]:
     """Each of the five, some times over; and how long a run took that was opened until all of it was there."""
     page = reader.page
@@ -291,6 +305,7 @@ def measure(folder: Path, rounds: int, sites: int) -> dict[str, Any]:
             heap = reader.heap_mib()
             visits = [reader.first_visit(f"/projects/triage/runs/{run}") for _ in range(5)]
             took, whole = interactions(reader)
+            first = first_opens(reader)
             answers = reader.answers(*(f"/v1/projects/triage/{place}" for place in (
                 f"runs/{run}", f"runs/{run}/curves?points=300", f"runs/{run}/curves?points=300&sites=false",
                 "participants", "audit?newest=true&limit=50",
@@ -306,6 +321,7 @@ def measure(folder: Path, rounds: int, sites: int) -> dict[str, Any]:
         "interaction_cpu_p95_ms": p95([work for times in took.values() for _, work in times]),
         "idle_p95_ms": p95(idle),
         "whole_run_median_ms": round(statistics.median(whole), 1),
+        "first_open_median_ms": round(statistics.median(first), 1),
         "first_load_kib": round(max(visit[2] for visit in visits), 1),
         "heap_mib_after_run": round(heap, 1),
         "events": sent,

@@ -12,6 +12,9 @@ from typing import Any
 
 Value = float | None
 
+_NUMBERS = (int, float)
+"""A tuple, for all numbers of a long run pass here: `isinstance` looks at it twice as quickly as at a union."""
+
 
 def kept(values: Sequence[Value], points: int) -> list[int]:
     """Which of the values are kept: first, last, and of each of (points - 2) / 2 stretches the lowest and the highest;
@@ -38,13 +41,12 @@ Spread = Mapping[str, tuple[float, float]]
 
 def spread(sites: Mapping[str, Any]) -> Spread:
     """Of what each site has told in a round: its metrics by name, where they are numbers."""
-    found: dict[str, tuple[float, float]] = {}
+    columns: dict[str, list[float]] = {}
     for told in sites.values():
         for name, value in told.items() if isinstance(told, dict) else ():
             if is_number(value):
-                low, high = found.get(name, (value, value))
-                found[name] = (min(low, value), max(high, value))
-    return found
+                columns.setdefault(name, []).append(value)
+    return {name: (min(values), max(values)) for name, values in columns.items()}
 
 
 def spans(told: Sequence[tuple[float, float] | None], rounds: Sequence[int]) -> tuple[list[Value], list[Value]]:
@@ -72,4 +74,4 @@ def number(value: Any) -> Value:
 
 def is_number(value: Any) -> bool:
     """Whether it can be drawn."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)

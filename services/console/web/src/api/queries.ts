@@ -1,7 +1,8 @@
 // What pages ask the hub, and how often anew.
 
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useEffect } from "react";
+import { useCallback, useEffect, useMemo } from "react";
+import { watchAhead } from "../live/watch";
 import { ask, path } from "./client";
 import type {
   AskedTerms, AuditEntry, Checked, Evaluation, HitView, HubView, InvitationView, IssuedInvitation, Job, KeyView, ModelView, ParticipantView,
@@ -72,6 +73,15 @@ export const useRun = (project: string, run: string) =>
     refetchInterval: (query) => (query.state.data && ended(query.state.data) ? false : SOON),
   });
 
+/** What a list that this browser has says of a run. */
+export function useListed(project: string, run: string): RunSummary | undefined {
+  const queries = useQueryClient();
+  return useMemo(
+    () => queries.getQueriesData<RunSummary[]>({ queryKey: ["runs", project] }).flatMap(([, runs]) => runs ?? []).find((one) => one.run === run),
+    [queries, project, run],
+  );
+}
+
 export const MODELS_PAGE = 100;
 
 /** The newest versions. */
@@ -127,9 +137,16 @@ export function useAhead() {
     (project: string, run: string) => {
       void queries.prefetchQuery(runOf(project, run));
       void queries.prefetchQuery(curvesOf(project, run, null, null));
+      watchAhead(project, run);
     },
     [queries],
   );
+}
+
+/** A site's own curve of a metric. */
+export function useAheadOfSite(project: string, run: string, metric: string | null) {
+  const queries = useQueryClient();
+  return useCallback((site: string) => void queries.prefetchQuery(curvesOf(project, run, metric, site)), [queries, project, run, metric]);
 }
 
 export const useEvaluation = (project: string, run: string, round: number) =>

@@ -12,6 +12,9 @@ interface Given {
   run: string;
   /** The newest round that has finished. */
   finished: number;
+  /** Which metric is drawn; null: the hub's choice. */
+  metric: string | null;
+  choose(metric: string | null): void;
   /** A site whose own curve is drawn beside the whole. */
   site: string | null;
   /** Whether a run without a curve may yet have one. */
@@ -19,11 +22,10 @@ interface Given {
 }
 
 /** A metric over the rounds, with a band over the sites where their numbers are told; and the sites one by one. */
-export const Curves = memo(function Curves({ project, run, finished, site, begins }: Given) {
-  const [chosen, setChosen] = useState<string | null>(null);
+export const Curves = memo(function Curves({ project, run, finished, metric, choose, site, begins }: Given) {
   const [each, setEach] = useState(false);
   const wanted = each || site;
-  const curves = useCurves(project, run, chosen, wanted, finished);
+  const curves = useCurves(project, run, metric, wanted, finished);
   const names = useMemo(() => order(curves.data?.metrics ?? []), [curves.data?.metrics]);
   const queries = useQueryClient();
   // The others are at hand by the time that somebody who points at the list has chosen one.
@@ -50,9 +52,9 @@ export const Curves = memo(function Curves({ project, run, finished, site, begin
             <Checkbox label="Each site" size="xs" checked={each} onChange={(event) => setEach(event.currentTarget.checked)} />
           )}
           <Select
-            aria-label="Metric" size="xs" data={names} value={told.metric} onChange={setChosen} allowDeselect={false}
+            aria-label="Metric" size="xs" data={names} value={told.metric} onChange={choose} allowDeselect={false}
             onPointerEnter={fetchOthers} onDropdownOpen={fetchOthers}
-            comboboxProps={{ transitionProps: { duration: 0 } }}
+            comboboxProps={{ transitionProps: { duration: 0 }, keepMounted: false }}
           />
         </div>
       }

@@ -2,11 +2,12 @@ import { Alert, Button, Modal, Progress, Text } from "@mantine/core";
 import { memo, useCallback, useEffect, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { stringify } from "yaml";
-import { ended, steer, useAhead, useChange, useParticipants, useRun } from "../api/queries";
-import type { RunView } from "../api/types";
+import { ended, steer, useAhead, useAheadOfSite, useChange, useListed, useParticipants, useRun } from "../api/queries";
+import type { RunSummary, RunView } from "../api/types";
 import type { Line as Told, Live } from "../live/run";
 import { useCalm } from "../live/useCalm";
-import { useLiveRun, type Line } from "../live/useLiveRun";
+import { useLiveRun } from "../live/useLiveRun";
+import type { Line } from "../live/watch";
 import { Copyable } from "../parts/Copyable";
 import { Loading } from "../parts/Loading";
 import { bytes, headline } from "../parts/numbers";
@@ -23,23 +24,30 @@ const LINES: Record<Line, string> = {
   connecting: "connecting", live: "live", broken: "the connection broke; it is tried again", ended: "",
 };
 
+/** All of a run's record, or as much of it as lists have. */
+type Known = RunSummary & Partial<RunView>;
+
 export function Run({ project, run: id }: { project: string; run: string }) {
   const run = useRun(project, id);
   const { live, line } = useLiveRun(project, id);
+  const [metric, setMetric] = useState<string | null>(null);
   const [site, setSite] = useState<string | null>(null);
   const toggle = useCallback((name: string) => setSite((open) => (open === name ? null : name)), []);
   const finished = useCalm(live.finished || (run.data && ended(run.data) ? run.data.round : 0), 1_000);
+  // What a window shows comes first, then the rest.
+  const whole = useInParts(2, 1, 1) > 1;
   // What sites tell of themselves stands in the rows of those that have come: it waits for them.
-  const sites = useParticipants(project, !(run.data && ended(run.data)), live.round > 0);
-  // The head comes first, and the hub is asked; then what a window shows; then the rest.
-  const drawn = useInParts(3, 1, 1);
+  const sites = useParticipants(project, !(run.data && ended(run.data)), whole && live.round > 0);
+  const listed = useListed(project, id);
   const ahead = useAhead();
   useEffect(() => ahead(project, id), [ahead, project, id]);
+  const aheadOfSite = useAheadOfSite(project, id, metric);
   const told = useMemo(() => Object.fromEntries((sites.data ?? []).map((one) => [one.participant, one])), [sites.data]);
   if (run.error && !run.data) return <Problem error={run.error} retry={() => void run.refetch()} />;
-  if (!run.data) return <Loading what="the run" />;
+  const known: Known | undefined = run.data ?? listed;
+  if (!known) return <Loading what="the run" />;
   // Events are told sooner than the record is asked for; but what has ended stays so.
-  const view = ended(run.data) ? run.data : { ...run.data, state: (live.state as RunView["state"] | null) ?? run.data.state };
+  const view = ended(known) ? known : { ...known, state: (live.state as RunView["state"] | null) ?? known.state };
   const over = ended(view);
   const round = Math.max(live.round, view.round);
   const isStudy = view.job?.study != null;
@@ -48,7 +56,7 @@ export function Run({ project, run: id }: { project: string; run: string }) {
       title={view.name || id}
       above={[["Overview", "/"], [project, `/projects/${project}`]]}
       state={<State is={stateOfRun(view)} />}
-      actions={drawn > 1 && (over ? <Again project={project} run={view} /> : <Steering project={project} run={view} />)}
+      actions={run.data && (over ? <Again project={project} run={view} /> : <Steering project={project} run={view} />)}
     >
       {line !== "ended" && (
         <Text size="sm" c="dimmed" role="status" className="line">
@@ -56,26 +64,22 @@ export function Run({ project, run: id }: { project: string; run: string }) {
         </Text>
       )}
       <Outcome run={view} reason={live.reason || view.reason} />
-      {drawn > 1 && (
-        <>
-          <Rounds view={view} live={live} over={over} round={round} />
-          {isStudy && over && view.state === "completed" && (
-            <Section title="Results">
-              <Button component={Link} href={`/projects/${project}/runs/${id}/study`}>
-                Manhattan plot, hits, quality control
-              </Button>
-            </Section>
-          )}
-          <Curves project={project} run={id} finished={finished} site={site} begins={!over && !isStudy} />
-          {drawn > 2 && <EvaluationPlots project={project} run={id} finished={finished} />}
-          <RunSites sites={live.sites} told={told} over={over} open={site} toggle={toggle} />
-        </>
+      <Rounds view={view} live={live} over={over} round={round} />
+      {isStudy && over && view.state === "completed" && (
+        <Section title="Results">
+          <Button component={Link} href={`/projects/${project}/runs/${id}/study`}>
+            Manhattan plot, hits, quality control
+          </Button>
+        </Section>
       )}
-      {drawn > 2 && (
+      <Curves project={project} run={id} finished={finished} metric={metric} choose={setMetric} site={site} begins={run.data !== undefined && !over && !isStudy} />
+      {whole && <EvaluationPlots project={project} run={id} finished={finished} />}
+      <RunSites sites={live.sites} told={told} over={over} open={site} toggle={toggle} ahead={aheadOfSite} />
+      {whole && <Lines lines={live.lines} />}
+      {whole && run.data && (
         <>
-          <Lines lines={live.lines} />
           <Section title="Privacy">
-            <Text className="prose">{view.privacy}</Text>
+            <Text className="prose">{run.data.privacy}</Text>
           </Section>
           <JobFile job={run.data.job} />
         </>
@@ -84,7 +88,7 @@ export function Run({ project, run: id }: { project: string; run: string }) {
   );
 }
 
-function Rounds({ view, live, over, round }: { view: RunView; live: Live; over: boolean; round: number }) {
+function Rounds({ view, live, over, round }: { view: RunSummary; live: Live; over: boolean; round: number }) {
   return (
     <Section title="Progress">
       {view.rounds > 0 && (
@@ -117,7 +121,7 @@ const JobFile = memo(function JobFile({ job }: { job: RunView["job"] }) {
   );
 });
 
-function Outcome({ run, reason }: { run: RunView; reason: string }) {
+function Outcome({ run, reason }: { run: RunSummary; reason: string }) {
   if (run.state === "failed") {
     return (
       <Alert color="red" title="The run failed" role="alert">
@@ -145,7 +149,7 @@ function Outcome({ run, reason }: { run: RunView; reason: string }) {
   return null;
 }
 
-function Again({ project, run }: { project: string; run: RunView }) {
+function Again({ project, run }: { project: string; run: RunSummary }) {
   return (
     <Button component={Link} href={`/projects/${project}/new-run?like=${run.run}`} variant="default">
       Run again, or change it
@@ -153,7 +157,7 @@ function Again({ project, run }: { project: string; run: RunView }) {
   );
 }
 
-function Steering({ project, run }: { project: string; run: RunView }) {
+function Steering({ project, run }: { project: string; run: RunSummary }) {
   const change = useChange(steer(project, run.run));
   const [sure, setSure] = useState(false);
   const paused = run.wanted === "pause";

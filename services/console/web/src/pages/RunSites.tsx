@@ -1,5 +1,5 @@
 import { Button, Progress, Text } from "@mantine/core";
-import { memo } from "react";
+import { memo, useState } from "react";
 import type { ParticipantView } from "../api/types";
 import type { SiteNow } from "../live/run";
 import { Facts, Section } from "../parts/Page";
@@ -11,8 +11,11 @@ const KIND: Record<string, string> = {
   working: "warn", answered: "good", failed: "bad", "left out": "bad", late: "bad", paused: "warn", ended: "quiet",
 };
 
-/** As many as the table is high. */
-const IN_VIEW = 20;
+/** Of a window so many pixels are above the table, or more; and so many a row has, or more. */
+const ABOVE = 430;
+const ROW = 34;
+/** As many as a window shows. */
+const inView = () => Math.max(1, Math.ceil((window.innerHeight - ABOVE) / ROW));
 
 interface Given {
   sites: Record<string, SiteNow>;
@@ -23,14 +26,17 @@ interface Given {
   open: string | null;
   /** Opens a site, or closes the one that is open. Always the same function: only rows that have changed are drawn anew. */
   toggle(site: string): void;
+  /** Somebody points at a site; always the same function, too. */
+  ahead(site: string): void;
 }
 
 /** Where each site stands in the round. */
-export function RunSites({ sites, told, over, open, toggle }: Given) {
+export const RunSites = memo(function RunSites({ sites, told, over, open, toggle, ahead }: Given) {
   const rows = Object.entries(sites).sort(([a], [b]) => a.localeCompare(b));
   const out = rows.filter(([, site]) => KIND[site.doing] === "bad").length;
   const opened = open === null ? undefined : sites[open];
-  const drawn = useInParts(rows.length, IN_VIEW);
+  const [first] = useState(inView);
+  const drawn = useInParts(rows.length, first);
   const budgets = rows.some(([name]) => told[name]?.budget);
   return (
     <Section title="Sites" aside={out > 0 && <Text c="dimmed">{out} dropped out</Text>}>
@@ -46,7 +52,7 @@ export function RunSites({ sites, told, over, open, toggle }: Given) {
             {rows.slice(0, drawn).map(([name, site]) => (
               <Row
                 key={name} name={name} site={site} stands={standOf(site, told[name], over)} spent={budgets ? spentOf(told[name]) : null}
-                over={over} open={open === name} toggle={toggle}
+                over={over} open={open === name} toggle={toggle} ahead={ahead}
               />
             ))}
           </Table>
@@ -54,7 +60,7 @@ export function RunSites({ sites, told, over, open, toggle }: Given) {
       )}
     </Section>
   );
-}
+});
 
 interface RowGiven {
   name: string;
@@ -65,13 +71,17 @@ interface RowGiven {
   over: boolean;
   open: boolean;
   toggle(site: string): void;
+  ahead(site: string): void;
 }
 
-const Row = memo(function Row({ name, site, stands, spent, over, open, toggle }: RowGiven) {
+const Row = memo(function Row({ name, site, stands, spent, over, open, toggle, ahead }: RowGiven) {
   return (
     <tr aria-selected={open || undefined}>
       <td>
-        <button type="button" className="plain-button" aria-pressed={open} onClick={() => toggle(name)}>
+        <button
+          type="button" className="plain-button" aria-pressed={open}
+          onClick={() => toggle(name)} onPointerEnter={() => ahead(name)} onFocus={() => ahead(name)}
+        >
           {name}
         </button>
       </td>

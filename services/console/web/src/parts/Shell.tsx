@@ -1,5 +1,5 @@
 import { Burger, Button, SegmentedControl, Text, useMantineColorScheme, type MantineColorScheme } from "@mantine/core";
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { memo, useEffect, useRef, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { useHub, useProjects } from "../api/queries";
 import { useSession } from "../session/Session";
@@ -100,7 +100,7 @@ function Place({ to, place, children }: { to: string; place: string; children: R
   );
 }
 
-function Person() {
+const Person = memo(function Person() {
   const { session, end } = useSession();
   const { colorScheme, setColorScheme } = useMantineColorScheme();
   return (
@@ -128,4 +128,4 @@ function Person() {
       </Button>
     </div>
   );
-}
+});

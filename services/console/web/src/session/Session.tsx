@@ -4,6 +4,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useCallback, useContext, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { ApiError, ask, keepCsrf, whenSignedOut } from "../api/client";
 import type { SessionView } from "../api/types";
+import { forgetWatches } from "../live/watch";
 
 interface Held {
   session: SessionView | null;
@@ -46,6 +47,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
     present.current = false;
     keepCsrf("");
     setSession(null);
+    forgetWatches();
     queries.clear(); // the next person at this browser sees nothing of the last one's
   }, [queries]);
 

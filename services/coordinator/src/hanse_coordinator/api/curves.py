@@ -46,7 +46,7 @@ def curves_of(
         raise HanseError(
             ErrorCode.NOT_FOUND, f"metric: no round has {metric!r}", hint=f"there are: {', '.join(names) or 'none yet'}"
         )
-    overall = [number(each.metrics.get(metric)) for each in rounds]
+    overall = [value if is_number(value := each.metrics.get(metric)) else None for each in rounds]
     at = kept(overall, query.points)
     low, high = spans([each.get(metric) for each in spreads], at)
     drawn = [rounds[index] for index in at]
@@ -55,7 +55,7 @@ def curves_of(
         metrics=names,
         finished=len(rounds),
         rounds=tuple(rounds[index].round for index in at),
-        overall=tuple(overall[index] for index in at),
+        overall=tuple(number(overall[index]) for index in at),
         low=tuple(low),
         high=tuple(high),
         sites={site: tuple(_of_site(each, site, metric) for each in drawn) for site in sorted(_sites(drawn, query))},
@@ -66,9 +66,8 @@ def _names(rounds: Sequence[RoundMetrics]) -> tuple[str, ...]:
     """Of all metrics that have a number in some round, in the order in which they came."""
     found: dict[str, None] = {}
     for each in rounds:
-        for name, told in each.metrics.items():
-            if name not in found and is_number(told):
-                found[name] = None
+        if not each.metrics.keys() <= found.keys():
+            found |= dict.fromkeys(name for name, told in each.metrics.items() if is_number(told))
     return tuple(found)
 
 
