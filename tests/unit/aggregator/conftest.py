@@ -12,6 +12,9 @@ from hanse_fabric.messages import JobKind, ObjectRef, ReduceJob, UpdateInput
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from memory_disk import tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 LEAF = 64 << 10
 """Leaves are made small, so that small models cross their boundaries."""

@@ -18,6 +18,9 @@ from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import MASK_ANSWER, MASK_REQUEST, MASKS, PARTICIPANTS
 from masked_sites import MaskedSite, mask_request, masked_sites
+from memory_disk import tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 PATIENCE_S = 60
 Running = Callable[..., AbstractAsyncContextManager[None]]

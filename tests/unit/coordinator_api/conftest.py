@@ -11,6 +11,9 @@ from clocks import HandClock
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_model_registry.registry import Registry
 from hub_api import SCHEMA, START, Api, registry_on, replica
+from memory_disk import tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from memory_disk import tmp_path, tmp_path_factory
 from unit.datapod.site_actors import Site
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 
 @pytest.fixture

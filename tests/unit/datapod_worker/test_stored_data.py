@@ -37,6 +37,9 @@ from hanse_privacy.works.people import sketch
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedNumber
 from hanse_schemas.prepare import Prepare, completed
 from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
+from memory_disk import tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]  # each piece is awaited on the disk
 
 NUMBERS = TabularSchema(
     features=(Column(name="age", minimum=0, maximum=120), Column(name="beds", dtype="integer"), Column(name="dose")),
@@ -279,21 +282,22 @@ TEXTS = st.sampled_from(["", "1", "-2", "2.5", "1e3", "x", "true", "False", "1,5
     rows=st.lists(st.tuples(TEXTS, TEXTS, st.sampled_from("01")), min_size=1, max_size=40),
     share=st.sampled_from([0, 0.5]),
 )
-def test_whatever_cells_a_csv_has_it_is_read_as_whole(rows: list[tuple[str, str, str]], share: float) -> None:
+def test_whatever_cells_a_csv_has_it_is_read_as_whole(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], share: float
+) -> None:
     schema = TabularSchema(
         features=(Column(name="age"), Column(name="ward", kind="category", values=("1",))), target="ill", classes=2
     )
     options = TableOptions(tolerance=Tolerance(cells=share))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ward.csv"
-        path.write_text("age;ward;ill\n" + "".join(f"{';'.join(row)}\n" for row in rows))
-        one, other = both(path, schema, raw=True, table=options)
-        assert type(one) is type(other)
-        if isinstance(one, SiteTables):
-            assert (one.fingerprint(), one.set_aside) == (other.fingerprint(), other.set_aside)
-        else:
-            assert one == other
-        same(*both(path, OpenSchema(), table=options))
+    path = tmp_path_factory.mktemp("cells") / "ward.csv"
+    path.write_text("age;ward;ill\n" + "".join(f"{';'.join(row)}\n" for row in rows))
+    one, other = both(path, schema, raw=True, table=options)
+    assert type(one) is type(other)
+    if isinstance(one, SiteTables):
+        assert (one.fingerprint(), one.set_aside) == (other.fingerprint(), other.set_aside)
+    else:
+        assert one == other
+    same(*both(path, OpenSchema(), table=options))
 
 
 def folder_of(tmp_path: Path, images: int = 30) -> Path:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from memory_disk import tmp_path, tmp_path_factory
 from pairwise_sites import SESSION, Rehearsal, Session
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 
 @pytest.fixture
