@@ -165,14 +165,14 @@ def watch():
         time.sleep(0.01)
 
 path = Path(sys.argv[1])
-schema = TabularSchema(features=tuple(Column(name=f"f{at}") for at in range(64)), target="ill", classes=2)
+schema = TabularSchema(features=tuple(Column(name=f"f{at}") for at in range(32)), target="ill", classes=2)
 stored_tables.PIECE_BYTES = 2 << 20
 before = held()
 most = [before]
 threading.Thread(target=watch, daemon=True).start()
 data = read_site_data(DataSettings(train=path), schema, None, Room(16 << 20, path.parent))
 fingerprint(data), remarks(data, schema)
-problem, module = pose(schema, data.train), nn.Linear(64, 2)
+problem, module = pose(schema, data.train), nn.Linear(32, 2)
 train(module, data.train, check_train({"epochs": 1, "batch_size": 512}), problem, 1, lambda done, text: None)
 evaluate(module, data.test, problem)
 print((data.train.x.nbytes + data.test.x.nbytes) >> 20, most[0] - before)
@@ -181,22 +181,22 @@ print((data.train.x.nbytes + data.test.x.nbytes) >> 20, most[0] - before)
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_reading_and_training_hold_a_part_of_the_data_in_memory(tmp_path: Path, kind: str) -> None:
-    x = np.arange(64, dtype=np.float32) + np.zeros((8192, 1), np.float32)
-    table = pa.table({f"f{at}": x[:, at] for at in range(64)} | {"ill": np.arange(8192) % 2})
+    x = np.arange(32, dtype=np.float32) + np.zeros((16384, 1), np.float32)
+    table = pa.table({f"f{at}": x[:, at] for at in range(32)} | {"ill": np.arange(16384) % 2})
     path = tmp_path / f"ward.{kind}"
     if kind == "parquet":
         with pq.ParquetWriter(path, table.schema) as writer:
-            for _ in range(100):
+            for _ in range(60):
                 writer.write_table(table)
     else:
         pyarrow.csv.write_csv(table, path)
         head, _, rows = path.read_bytes().partition(b"\n")
-        path.write_bytes(head + b"\n" + rows * 100)
+        path.write_bytes(head + b"\n" + rows * 60)
     done = subprocess.run(
         [sys.executable, "-c", _READS_AND_TRAINS, str(path)], capture_output=True, text=True, check=True
     )
     size, held = map(int, done.stdout.split())
-    assert size == 200
+    assert size == 120
     assert held < size / 2, f"{held} MiB beside {size} MiB of data"
 
 
