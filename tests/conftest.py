@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import SERVICES
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
 from servers import NatsServer
@@ -132,6 +133,6 @@ def weed(new_weed: Callable[..., Weed]) -> Weed:
 def shared_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """From here on the session's hubs fork their services in one process, but where a module's fixture says
     otherwise."""
-    with shared_nursery(tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
+    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmbeddedHub, "services_from", kind)
         yield

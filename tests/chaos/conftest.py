@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from e2e.deployed import DeployedHub
 from hanse.embedded.hub import EmbeddedHub
 
 
@@ -13,4 +14,5 @@ from hanse.embedded.hub import EmbeddedHub
 def services_are_programs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmbeddedHub, "services_from", None)
+        patch.setattr(DeployedHub, "sites_from", None)
         yield

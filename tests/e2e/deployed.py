@@ -10,16 +10,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import hanse
 from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import Kind, Nursery
 from hanse.embedded.processes import Child, ChildSpec
 from hanse.hub import Hub, Project, Run
 from hanse.site import PlainTask, Site
@@ -38,10 +39,14 @@ START: Arrays = {"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.
 class DeployedHub:
     """An embedded hub on an event loop of its own, which keeps supervising while a test blocks."""
 
+    sites_from: ClassVar[Kind | None] = None
+    """Where its datapods are forked; None: each is started as a program."""
+
     def __init__(self, folder: Path, **options: Any) -> None:
         self.hub = EmbeddedHub(folder, **options)
         self.folder = folder
         self._datapods: list[ChildSpec] = []
+        self._nursery = None if self.sites_from is None else Nursery(self.sites_from, folder / "nursery.log")
         self._stop = asyncio.Event()
         self._started: threading.Event = threading.Event()
         self._failure: BaseException | None = None
@@ -142,7 +147,7 @@ class DeployedHub:
 
     def _start(self, spec: ChildSpec) -> None:
         async def start() -> None:
-            self.hub.supervisor.start(spec)
+            self.hub.supervisor.start(spec, self._nursery)
 
         self._in_loop(start())
 
@@ -166,7 +171,7 @@ class DeployedHub:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with self.hub:
+        async with self._nursery or nullcontext(), self.hub:  # it ends after its children
             self._started.set()
             await self._stop.wait()
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,13 +15,20 @@ import psutil
 import pytest
 
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Nursery
+from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Kind, Nursery
 from hanse_fabric.identity.secrets import make_join_token
 from shared_nursery import shared_nursery
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
 NOBODY = "http://127.0.0.1:9"
 ENVIRONMENT = {"HANSE_TOKEN": make_join_token().text}
+
+
+@pytest.fixture(scope="module")
+def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kind]:
+    """A nursery of sites that several tests share, as several deployments may."""
+    with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind:
+        yield kind
 
 
 def waiting(home: Path) -> tuple[str, ...]:
@@ -60,8 +68,8 @@ async def gone(process: psutil.Process) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(tmp_path: Path) -> None:
-    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
+async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(shared_sites: Kind, tmp_path: Path) -> None:
+    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         argv = (sys.executable, "-m", "hanse_datapod", "verify-log", "--home", str(tmp_path / "none"))
         forked = await nursery.fork("once", argv, {}, tmp_path / "once.log")
         assert forked is not None
@@ -70,8 +78,10 @@ async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(tmp_p
     assert "no outbox log" in (tmp_path / "once.log").read_text()
 
 
-async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(tmp_path: Path) -> None:
-    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
+async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(
+    shared_sites: Kind, tmp_path: Path
+) -> None:
+    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         (north, worker), (south, other) = [await begun(nursery, tmp_path, name) for name in ("north", "south")]
         assert len({north.pid, south.pid, worker.pid, other.pid}) == 4
         assert os.getsid(north.pid) != os.getsid(south.pid)
@@ -100,8 +110,8 @@ async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_proces
         assert await nursery.fork("south", waiting(tmp_path / "south"), {}, tmp_path / "south.log") is None
 
 
-async def test_the_nursery_forks_nothing_but_datapods(tmp_path: Path) -> None:
-    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
+async def test_the_nursery_forks_nothing_but_datapods(shared_sites: Kind, tmp_path: Path) -> None:
+    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None
 
 
@@ -109,7 +119,7 @@ async def test_services_are_forked_with_their_own_environment_folder_and_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
-    with shared_nursery(tmp_path) as shared:
+    with shared_nursery(SERVICES, tmp_path) as shared:
         for place, kind in enumerate((SERVICES, shared)):
             async with Nursery(kind, tmp_path / "nursery.log") as nursery:
                 key, log = Path(f"{place}.key"), tmp_path / f"{place}.log"

@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import hanse
 from hanse.embedded.datapods import datapod, multiplexed
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, Nursery
+from hanse.embedded.nursery import DATAPODS, Kind, Nursery
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
 from hanse_fabric.durable import write_durably
@@ -45,6 +45,9 @@ class Deployment:
         nursery: whether the sites' processes are forked from one that has loaded torch, where that can be.
     """
 
+    sites_from: ClassVar[Kind] = DATAPODS
+    """Where they are forked then."""
+
     def __init__(
         self,
         folder: Path,
@@ -72,7 +75,7 @@ class Deployment:
         self._project_name, self._sites, self._schema = project, dict(sites), schema
         self._policy_body = dict(policy or {})
         self._exit = AsyncExitStack()
-        self._nursery = Nursery(DATAPODS, self.folder / "nursery.log") if nursery else None
+        self._nursery = Nursery(self.sites_from, self.folder / "nursery.log") if nursery else None
         self.client: Hub
         self.project: Project
 

@@ -2,14 +2,17 @@
 
 `python -m hanse_datapod.process.nursery` loads what a datapod and its worker need and forks sites (`forking`), each of
 which forks its worker before it does anything else. Both are processes of their own, as they would be without it. The
-nursery itself reads nothing of a site's data and keys.
+nursery itself reads nothing of a site's data and keys. With `--at SOCKET` it serves several deployments one after the
+other or side by side, each over a connection of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from hanse_fabric import forking
 
@@ -17,8 +20,13 @@ _NEEDED = ("hanse_datapod.process.service", "hanse_datapod.worker.server.trainin
 
 
 def main() -> int:
-    """Serve until stdin closes; the exit status."""
+    """Serve until stdin closes, or for ever at a socket; the exit status."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--at", type=Path)
+    given = parser.parse_args()
     forking.load(_NEEDED)
+    if given.at is not None:
+        forking.serve_at(given.at, _site)
     return forking.serve(_site)
 
 
