@@ -14,7 +14,7 @@ from scipy import stats
 from hanse_fabric.errors import HanseError
 from hanse_privacy.noise.distributed import whole_steps
 from hanse_privacy.noise.exact import discrete_gaussian, discrete_laplace
-from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_delta, gaussian_epsilon
+from hanse_privacy.noise.gaussian import concentrated_epsilon, concentrated_rho, gaussian_delta, gaussian_epsilon
 from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add, clip_left
 from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
@@ -134,6 +134,12 @@ def test_an_epsilon_spends_delta_and_no_more(ratio: float, log_delta: float) -> 
 def test_concentrated_epsilon_is_never_below_the_exact_one() -> None:
     for ratio in (0.2, 1.0, 5.0):
         assert concentrated_epsilon(1 / (2 * ratio**2), 1e-5) >= gaussian_epsilon(ratio, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
+def test_the_rho_for_an_epsilon_is_the_largest_that_keeps_it(epsilon: float) -> None:
+    rho = concentrated_rho(epsilon, 1e-5)
+    assert concentrated_epsilon(rho, 1e-5) <= epsilon < concentrated_epsilon(rho * (1 + 1e-9), 1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 9.996), (1, 0.960), (4, 0.138), (8, 0.0183)])

@@ -19,7 +19,7 @@ from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.parts import of_rounds, require_one_epsilon
 from hanse_privacy.correlated.matrix import LARGEST_SIGMA, inverse_column
 from hanse_privacy.correlated.sensitivity import sensitivity
-from hanse_privacy.noise.gaussian import concentrated_epsilon
+from hanse_privacy.noise.gaussian import concentrated_rho
 
 SURELY = 2.0**-64
 """Probability with which one coordinate's noise may reach beyond what the ring has room for."""
@@ -121,13 +121,10 @@ def largest_scale(terms: PrivacyTerms) -> float:
     if privacy.mechanism in LAPLACE:
         scale = 2 * privacy.clip * terms.rounds / epsilon
     else:
-        low, high = 0.0, 2.0**20  # rho of the whole run, the largest within epsilon
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if concentrated_epsilon(middle, privacy.delta) <= epsilon else (low, middle)
-        if not low:
+        rho = concentrated_rho(epsilon, privacy.delta)  # of the whole run
+        if not rho:
             raise HanseError(ErrorCode.INVALID_INPUT, f"privacy.epsilon: {epsilon} is too small for any noise")
-        scale = 2 * privacy.clip * _change(terms) / math.sqrt(2 * low)
+        scale = 2 * privacy.clip * _change(terms) / math.sqrt(2 * rho)
     return (
         1.25 * scale if privacy.noise_multiplier is None else max(1.25 * scale, privacy.noise_multiplier * privacy.clip)
     )

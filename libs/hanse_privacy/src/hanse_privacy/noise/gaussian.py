@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -41,12 +42,28 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     It is rho alpha + (ln(1/delta) - ln alpha)/(alpha - 1) + ln(1 - 1/alpha) for every alpha > 1: the least over a grid.
     """
     _check_delta(delta)
-    best = math.inf
-    for step in range(1, 2000):
-        alpha = 1 + math.exp(-9 + 0.01 * step)
-        at = rho * alpha + (-math.log(delta) - math.log(alpha)) / (alpha - 1) + math.log1p(-1 / alpha)
-        best = min(best, at)
-    return max(0.0, best)
+    chance = -math.log(delta)
+    return max(0.0, min(rho * alpha + (chance - log) / (alpha - 1) + rest for alpha, log, rest in _orders()))
+
+
+@lru_cache(maxsize=1024)
+def concentrated_rho(epsilon: float, delta: float) -> float:
+    """The largest rho, below 2^20, whose epsilon at delta is no more than this, from below; 0 where there is none.
+
+    A hub asks for it in each round of a run, with the same numbers.
+    """
+    low, high = 0.0, 2.0**20
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if concentrated_epsilon(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
+@lru_cache(maxsize=1)
+def _orders() -> tuple[tuple[float, float, float], ...]:
+    """(alpha, ln alpha, ln(1 - 1/alpha)) of a grid of orders."""
+    alphas = [1 + math.exp(-9 + 0.01 * step) for step in range(1, 2000)]
+    return tuple((alpha, math.log(alpha), math.log1p(-1 / alpha)) for alpha in alphas)
 
 
 def _check_delta(delta: float) -> None:
