@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -346,32 +348,36 @@ async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_i
 
 
 class TellingWorker(TensorWorker):
-    """Tells its progress, and goes on when that has been heard."""
+    """Tells its progress again and again, for one message may be lost, and goes on when that has been heard."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__(arrays)
         self.heard = asyncio.Event()
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
-        on_progress(0.5, "step 1 of 2, loss 0.6931")
-        await asyncio.wait_for(self.heard.wait(), 30)
+        for step in itertools.cycle((2, 3)):
+            on_progress(step / 4, f"step {step} of 4, loss 0.6931")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.heard.wait(), 1.5)
+                break
         return await super().work(request, on_progress)
 
 
-@pytest.mark.parametrize(("given", "text"), [(masked_task(), ""), (task(), "step 1 of 2, loss 0.6931")])
+@pytest.mark.parametrize(("given", "text"), [(masked_task(), ""), (task(), "step {} of 4, loss 0.6931")])
 async def test_losses_are_not_told_while_the_work_goes_on(tmp_path: Path, given: Task, text: str) -> None:
     worker = TellingWorker(arrays_of(0))
     site = Site(tmp_path / "site", worker=worker, policy=policy())
     await site.start()
     await site.give(given)
-    async with asyncio.timeout(30), site.hub.follow(PROGRESS.stream, PROGRESS.wildcard(project="triage")) as records:
+    async with asyncio.timeout(60), site.hub.follow(PROGRESS.stream, PROGRESS.wildcard(project="triage")) as records:
         async for record in records:
             told = Progress.decode(record.data)
             break
     worker.heard.set()
     [(result, _)] = await site.results(1)
     await site.stop()
-    assert (told.fraction, told.text, result.outcome) == (0.5, text, Outcome.DONE)
+    assert (told.text, result.outcome) == (text.format(round(4 * told.fraction)), Outcome.DONE)
+    assert told.fraction in (0.5, 0.75)
 
 
 def test_what_hides_kept_back_numbers_is_of_one_site_and_request_and_the_same_after_a_restart(tmp_path: Path) -> None:
