@@ -111,6 +111,8 @@ class LyingHub:
 
     async def _ask(self, task: Task) -> Result:
         tokens = {"project": task.project, "run": task.run, "step": task.step, "participant": task.participant}
+        # What the site has answered before is removed: the very same answer would not be written down twice.
+        await self.coordinator.purge(_stream(RESULT), RESULT.of(**tokens))
         said = await self._answer(RESULT.of(**tokens), TASK.of(**tokens), task.encode())
         return Result.decode(said)
 

@@ -91,6 +91,21 @@ async def test_control_where_it_is_not_known_what_is_written_down_it_is_written_
     assert await kept_of_one(clock) == MANY
 
 
+@pytest.mark.no_attack("an honest site")
+@in_virtual_time
+async def test_the_same_answer_is_written_down_again_where_the_hub_has_removed_it(clock: VirtualClock) -> None:
+    bus, run = MemoryBus(MemoryBroker(clock)), new_run()
+    keys = await take_in(bus, "good", project="triage", run=run, step="r1-train")
+    site, answers = Doors(bus, "triage", "good", keys["good"]), RESULT.wildcard(project="triage", run=run)
+    async with hub_doors(bus):
+        for _ in range(2):
+            await site.ask(Door.RESULT, b"the same", run=run, step="r1-train")
+            assert len(await bus.snapshot(stream_of(RESULT), answers)) == 1
+            await bus.purge(stream_of(RESULT), answers)
+            await clock.sleep(DUPLICATE_WINDOW_S + 1)
+    await bus.close()
+
+
 class Forgetful(UserDict[str, bool]):
     def __getitem__(self, _: str) -> bool:
         return False

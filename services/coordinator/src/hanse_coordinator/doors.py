@@ -55,6 +55,7 @@ from hanse_fabric.telemetry.catalogue import LATE_RESULTS
 Said = TypeVar("Said", Presence, Progress)
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
+_RESULTS: Stream = RESULT.stream or Stream("")
 _GROUP = "coordinators"
 _PROGRESS_S = 1.0
 _LATE_TOLD_S = 10.0
@@ -141,8 +142,10 @@ class SiteDoors:
         subject = RESULT.of(**where)
         digest = hashlib.sha256(request.content).hexdigest()
         given = self._count_answer(subject, digest)
-        if given[digest]:
-            return b""  # it stays until the step closes; the bus forgets after two minutes that it has it
+        # The bus forgets after two minutes that it has had it. What it has stays until its step closes, or a hub that
+        # asks anew has removed it.
+        if given[digest] and await self._bus.last(_RESULTS, subject) is not None:
+            return b""
         await self._room.take(request.project, len(request.content))
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
         self._open_steps.note_beside(request.asked.beside, **where)
