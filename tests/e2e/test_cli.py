@@ -99,7 +99,14 @@ def test_a_run_that_nobody_comes_to_ends_with_the_quorums_status(up: Up) -> None
     assert up.run("run", "check", "lonely", "job.yaml")["warnings"]
     error = up.run("run", "submit", "lonely", "job.yaml", "--watch", status=9)["error"]
     assert error["code"] == "quorum"
-    assert [run["state"] for run in up.run("run", "list", "lonely")] == ["failed"]
+    (run,) = up.run("run", "list", "lonely")
+    assert run["state"] == "failed"
+    # Its owner removes it: on the real bus, whose permissions are the services' own.
+    assert up.run("run", "remove", "lonely", "--older-than", "1")["runs"] == []
+    assert up.run("run", "remove", "lonely", "--older-than", "0") == {"runs": [run["run"]], "removed": False}
+    assert up.run("run", "remove", "lonely", run["run"]) == {"runs": [run["run"]], "removed": True}
+    assert up.run("run", "list", "lonely") == []
+    up.run("run", "remove", "lonely", run["run"], status=4)
 
 
 def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> None:

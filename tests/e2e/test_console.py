@@ -424,7 +424,7 @@ def other_terms(watched: Watched) -> None:
 
 
 def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: threading.Event) -> None:
-    """A site falls silent in the middle, and is named; the run is cancelled."""
+    """A site falls silent in the middle, and is named; the run is cancelled and removed."""
     page = watched.page
     wanted = {"minimum": 2, "quorum": 0.5, "deadline": 2.0, "retries": 0}
     run = project.run(job | {"name": "long", "rounds": 5000, "participants": wanted})
@@ -446,6 +446,12 @@ def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: th
     page.get_by_role("button", name="Cancel the run").click()
     page.locator(".page-title .state", has_text=re.compile("^cancelled$")).wait_for()
     assert run.refresh().state == "cancelled"
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_text("Versions that it has published and the audit stay").wait_for()
+    watched.look("run-removal")
+    page.get_by_role("button", name="Remove the run").click()
+    page.get_by_role("link", name="first").wait_for()
+    assert page.get_by_role("link", name="long").count() == 0
 
 
 def _yaml(job: dict[str, Any]) -> str:

@@ -169,6 +169,10 @@ async def _runs(walk: Walk) -> None:
     listed = await walk("list_outputs", project="alpha", run=run)
     assert [output["name"] for output in listed["outputs"]] == ["results"]
     await walk("download_output", project="alpha", run=run, output="results")
+    await walk.api.hub.buckets.runs.change(
+        lambda record: record.model_copy(update={"state": "cancelled"}), project="alpha", run=run
+    )
+    await walk("remove_a_run", project="alpha", run=run)
 
 
 async def _models(walk: Walk, registry: Any) -> None:

@@ -170,6 +170,30 @@ def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run
     assert "run.submit run:r (owner)" in run("project", "audit", "triage").out
 
 
+def test_runs_that_ended_long_ago_are_shown_before_they_are_removed(run: Run, project: ScriptedHub) -> None:
+    old, new = datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC)
+    ages = {"run000000001": ("completed", old), "run000000002": ("running", old), "run000000003": ("failed", new)}
+    views = [run_view(state, run=name, updated_at=at.isoformat()) for name, (state, at) in ages.items()]
+    project.answer("GET", f"{PROJECT}/runs", (200, {"runs": views}))
+    for view in views:
+        project.answer("GET", f"{PROJECT}/runs/{view['run']}", (200, view))
+        project.answer("DELETE", f"{PROJECT}/runs/{view['run']}", (200, view))
+    shown = run("run", "remove", "triage", "--older-than", "30").out
+    assert "run000000001" in shown
+    assert "run000000002" not in shown
+    assert "Nothing was removed. With --yes they are." in shown
+    assert "No run of triage ended" in run("run", "remove", "triage", "--older-than", "30000").out
+    assert not [name for name in ages if project.calls("DELETE", f"{PROJECT}/runs/{name}")]
+    done = run("run", "remove", "triage", "--older-than", "30", "--yes", "--json").body
+    assert done == {"runs": ["run000000001"], "removed": True}
+    assert "Run run000000003 is removed." in run("run", "remove", "triage", "run000000003").out
+    assert [len(project.calls("DELETE", f"{PROJECT}/runs/{name}")) for name in ages] == [1, 0, 1]
+    for wrong in ((), ("run000000001", "--older-than", "30")):
+        refused = run("run", "remove", "triage", *wrong)
+        assert refused.status == 2
+        assert "either runs, or --older-than and a number of days" in refused.err
+
+
 def test_commands_on_runs_print_text_and_json(run: Run, project: ScriptedHub) -> None:
     Path("job.yaml").write_text("rounds: 3\nmodel: {name: mlp}\n")
     project.answer("POST", f"{PROJECT}/runs", (201, run_view("waiting")))

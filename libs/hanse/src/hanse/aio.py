@@ -338,6 +338,15 @@ class AsyncRun:
         """End it for good."""
         return await self._steer("cancel")
 
+    async def remove(self) -> None:
+        """Remove a run that has ended from the hub, with its curves, its events and, of a study, its results. Versions
+        that it has published and the audit stay; the hub's room for the project's runs is free again.
+
+        Raises:
+            HanseError: CONFLICT for one that has not ended.
+        """
+        await self._transport.send(self._call("DELETE", one(RunView)))
+
     async def _steer(self, action: str) -> AsyncRun:
         self.view = await self._transport.send(self._call("POST", one(RunView), action))
         return self

@@ -133,6 +133,7 @@ class Run(_Waiting[AsyncRun]):
     pause = _again(AsyncRun.pause)
     resume = _again(AsyncRun.resume)
     cancel = _again(AsyncRun.cancel)
+    remove = _waits(AsyncRun.remove)
     export = _waits(AsyncRun.export)
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:

@@ -208,19 +208,19 @@ MASKS = Subject(
 JOURNAL = Subject(
     f"hanse.{VERSION}.journal.{{project}}.{{run}}",
     Stream("HANSE_JOURNAL", max_bytes=1024 * _MIB),
-    _rights(coordinator={PUBLISH, FOLLOW, LAST}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}),
 )
 
 EVENT = Subject(
     f"hanse.{VERSION}.event.{{project}}.{{run}}",
     Stream("HANSE_EVENTS", max_age_s=_MONTH, max_bytes=512 * _MIB, sheds=True),
-    _rights(coordinator={PUBLISH, FOLLOW, LAST}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}),
 )
 
 SENT_BYTES = Subject(
     f"hanse.{VERSION}.bytes.{{project}}.{{run}}.{{round}}",
     Stream("HANSE_BYTES", max_age_s=_MONTH, sheds=True),
-    _rights(coordinator={PUBLISH, FOLLOW}, aggregator={PUBLISH}),
+    _rights(coordinator={PUBLISH, FOLLOW, PURGE}, aggregator={PUBLISH}),
 )
 """What passed between the hub and each site, as its processes count it (`hanse_fabric.doors.byte_ledger`)."""
 

@@ -18,8 +18,8 @@ _FRESH_S, _FRESH_AT_LIMIT_S = 60.0, 5.0
 _KINDS = ("models", "updates", "masks")
 _BEGUN = 10_000
 _A_DAY = "wait for the next day (UTC), or ask the hub's operator for more"
-_FOR_GOOD = "runs that have ended count, too, for they are kept: ask the hub's operator for more"
-_HINTS = {"changes-a-day": _A_DAY, "bytes-a-day": _A_DAY, "records": _FOR_GOOD, "journals": _FOR_GOOD}
+_PAST = "runs that have ended count, too: remove those that nobody needs, or ask the hub's operator for more"
+_HINTS = {"changes-a-day": _A_DAY, "bytes-a-day": _A_DAY, "records": _PAST, "journals": _PAST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,11 @@ class ProjectQuotas:
             return sum(self.store.total(f"{kind}/{project}/") for kind in _KINDS)
 
         await self._take("storage", project, self.quotas.storage, size, lambda: asyncio.to_thread(stored))
+
+    def freed(self, project: str) -> None:
+        """A project has removed something: what it has is measured anew."""
+        for quota in ("records", "journals", "storage"):
+            self._measured.pop((quota, project), None)
 
     async def _take(
         self, quota: str, project: str, limit: int, more: int, measure: Callable[[], Awaitable[int]]

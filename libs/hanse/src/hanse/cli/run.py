@@ -1,10 +1,11 @@
-"""`hanse run`: submit, watch, list, steer."""
+"""`hanse run`: submit, watch, list, steer, remove."""
 
 from __future__ import annotations
 
 import json as json_module
 import sys
 import textwrap
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +23,10 @@ from hanse.hub import Project, Run
 from hanse.listed import words
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView, headline
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import HanseError, invalid
 from hanse_schemas.http.runs import SiteAnswer
 
-app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
+app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel, remove.")
 app.command("sweep")(sweep)
 app.command("curves")(curves)
 
@@ -277,6 +278,43 @@ def resume(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> N
 def cancel(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
     """End a run for good."""
     _steer("cancel", project, run, url, api_key)
+
+
+@app.command()
+def remove(
+    project: str,
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs that have ended.")] = None,
+    older_than: Annotated[
+        int | None, typer.Option(help="All that ended so many days ago; without --yes they are only shown.", min=0)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --older-than: remove them.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Remove runs that have ended, with their curves and a study's results. Published versions and the audit stay."""
+    if (older_than is None) is not bool(runs):
+        raise invalid("runs", ", ".join(runs or ()), "either runs, or --older-than and a number of days")
+    with hub(url, api_key) as connection:
+        found = connection.projects.get(project)
+        if older_than is None:
+            wanted = [found.get_run(run) for run in runs or ()]
+        else:
+            before = datetime.now(UTC) - timedelta(days=older_than)
+            wanted = [run for run in found.runs() if run.view.ended and run.view.updated_at < before]
+        removes = older_than is None or yes
+        for run in wanted if removes else ():
+            run.remove()
+            if not json:
+                print(f"Run {run.id} is removed.")
+    if json:
+        emit_json({"runs": [run.id for run in wanted], "removed": removes})
+    elif not wanted:
+        print(f"No run of {project} ended {older_than} days ago or earlier.")
+    elif not removes:
+        rows = [(run.id, run.view.name, run.state, _begun(run.view)) for run in wanted]
+        emit_table("Runs to remove", ("run", "name", "state", "begun"), rows)
+        print("Nothing was removed. With --yes they are.")
 
 
 def _begun(view: RunView) -> str:

@@ -233,5 +233,8 @@ export const invite = (project: string) => (participant: string) =>
 export const submitRun = (project: string) => (job: Job) =>
   ask<RunView>(path`/v1/projects/${project}/runs`, { method: "POST", body: { job } });
 
+export const removeRun = (project: string, run: string) => () =>
+  ask<RunSummary>(path`/v1/projects/${project}/runs/${run}`, { method: "DELETE" });
+
 export const steer = (project: string, run: string) => (how: "pause" | "resume" | "cancel") =>
   ask<RunView>(path`/v1/projects/${project}/runs/${run}/` + how, { method: "POST" });

@@ -1,8 +1,8 @@
 import { Alert, Button, Modal, Progress, Text } from "@mantine/core";
 import { memo, useCallback, useEffect, useMemo, useState } from "react";
-import { Link } from "wouter";
+import { Link, useLocation } from "wouter";
 import { stringify } from "yaml";
-import { ended, steer, useAhead, useAheadOfSite, useChange, useListed, useParticipants, useRun } from "../api/queries";
+import { ended, removeRun, steer, useAhead, useAheadOfSite, useChange, useListed, useParticipants, useRun } from "../api/queries";
 import type { RunSummary, RunView } from "../api/types";
 import type { Line as Told, Live } from "../live/run";
 import { useCalm } from "../live/useCalm";
@@ -151,9 +151,38 @@ function Outcome({ run, reason }: { run: RunSummary; reason: string }) {
 
 function Again({ project, run }: { project: string; run: RunSummary }) {
   return (
-    <Button component={Link} href={`/projects/${project}/new-run?like=${run.run}`} variant="default">
-      Run again, or change it
-    </Button>
+    <>
+      <Button component={Link} href={`/projects/${project}/new-run?like=${run.run}`} variant="default">
+        Run again, or change it
+      </Button>
+      <Removal project={project} run={run} />
+    </>
+  );
+}
+
+function Removal({ project, run }: { project: string; run: RunSummary }) {
+  const [, go] = useLocation();
+  const change = useChange(removeRun(project, run.run));
+  const [sure, setSure] = useState(false);
+  const remove = () => change.mutate(undefined, { onSuccess: () => go(`/projects/${project}/runs`) });
+  return (
+    <>
+      <Button color="red" variant="outline" onClick={() => setSure(true)}>
+        Remove
+      </Button>
+      <Modal opened={sure} onClose={() => setSure(false)} title="Remove this run?" lockScroll={false} closeButtonProps={{ "aria-label": "Close" }}>
+        <Text>Its curves, its events and, of a study, its results are gone then. Versions that it has published and the audit stay.</Text>
+        {change.error && <Problem error={change.error} />}
+        <div className="row end">
+          <Button variant="default" onClick={() => setSure(false)}>
+            Keep it
+          </Button>
+          <Button color="red" loading={change.isPending} onClick={remove}>
+            Remove the run
+          </Button>
+        </div>
+      </Modal>
+    </>
   );
 }
 

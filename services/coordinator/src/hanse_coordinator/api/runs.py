@@ -1,4 +1,6 @@
-"""Runs: submit, look, steer. The API writes what is wanted; the run's supervisor does it and writes the rest."""
+"""Runs: submit, look, steer. The API writes what is wanted, the run's supervisor does it and writes the rest; and what
+has ended is removed here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.api.terms import digest_of
 from hanse_coordinator.preflight import ask_sites
 from hanse_coordinator.records import RunRecord
+from hanse_coordinator.runs.removal import remove_run
 from hanse_fabric.doors.byte_ledger import by_round
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import LinkBytes, RunEvent, SentBytes
@@ -208,6 +211,18 @@ async def _wire(hub: Hub, project: str, run: str, job: Job) -> tuple[RoundBytes,
     return tuple(RoundBytes(round=number, sites=counted[number]) for number in sorted(counted))
 
 
+async def remove_a_run(hub: Hub, request: Request) -> RunSummary:
+    project, run = request.project, request.path["run"]
+    entry = await hub.buckets.runs.require(project=project, run=run)
+    await remove_run(hub.bus, hub.store, hub.buckets, entry)
+    hub.histories.forget(project, run)
+    hub.quotas.freed(project)
+    record = entry.value
+    about = {"name": record.job.name, "state": record.state, "version": record.model_version}
+    await hub.audit(request.caller, project, "run.remove", f"run:{run}", **about)
+    return _summary(RunSummary, record)
+
+
 _BASE = "/v1/projects/{project}/runs"
 _RUN = _BASE + "/{run}"
 ROUTES = (
@@ -216,6 +231,8 @@ ROUTES = (
     Route("POST", _BASE, OWN, submit_run, RunView, "Submit a run", body=Submission, status=201),
     Route("GET", _BASE, OWN, list_runs, RunList, "A project's runs", query=Page),
     Route("GET", _RUN, OWN, get_run, RunView, "A run"),
+    Route("DELETE", _RUN, OWN, remove_a_run, RunSummary, "Remove a run that has ended, with its curves and results",
+          ends=True),
     Route("POST", _RUN + "/pause", OWN, pause_run, RunView, "Pause a run at its next step"),
     Route("POST", _RUN + "/resume", OWN, resume_run, RunView, "Let a paused run go on"),
     Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now", ends=True),

@@ -1,4 +1,5 @@
-"""What the journals of each project's runs take of the room that all projects share. They are kept for good."""
+"""What the journals of each project's runs take of the room that all projects share. They are kept until their
+run is removed."""
 
 from __future__ import annotations
 
@@ -26,6 +27,10 @@ class JournalRoom:
             self._runs[project, run] = size
             self._projects[project] += more
 
+    def forget(self, project: str, run: str) -> None:
+        """A run was removed, and its journal."""
+        self._projects[project] -= self._runs.pop((project, run), 0)
+
     def take(self, project: str, run: str, size: int, *, last: bool = False) -> None:
         """The journal of a run is to have so many bytes.
 
@@ -41,6 +46,6 @@ class JournalRoom:
                 ErrorCode.QUOTA,
                 f"quota journals of project {project}: the journal of run {run} would have {size} bytes, those of its "
                 f"other runs have {used}, {self._most} are allowed",
-                hint="fewer sites or rounds, or ask the hub's operator for more: journals are kept for good",
+                hint="fewer sites or rounds, remove runs that have ended, or ask the hub's operator for more",
             )
         self.note(project, run, size)

@@ -134,9 +134,12 @@ class Supervisor:
             async for change in changes:
                 if change is None:
                     continue
-                if change.value is not None:
-                    self._room.note(change.tokens["project"], change.tokens["run"], change.value.journal or 0)
-                self._see((change.tokens["project"], change.tokens["run"]), change.value, change.revision)
+                key = change.tokens["project"], change.tokens["run"]
+                if change.value is None:
+                    self._room.forget(*key)
+                else:
+                    self._room.note(*key, change.value.journal or 0)
+                self._see(key, change.value, change.revision)
 
     def _see(self, key: Key, record: RunRecord | None, revision: int) -> None:
         if key in self._records and self._records[key][1] > revision:

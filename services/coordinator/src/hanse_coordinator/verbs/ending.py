@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from hanse_coordinator.doors import mark_of
@@ -23,7 +24,21 @@ _OF_A_RUN = (
 
 async def purge_run(bus: Bus, project: str, run: str) -> None:
     """Remove a run's messages, but for its journal and its events."""
-    for subject in _OF_A_RUN:
+    await _purge(bus, project, run, _OF_A_RUN)
+
+
+async def purge_past(bus: Bus, project: str, run: str, *, study: bool) -> None:
+    """Remove what was left of the messages of a run that has ended, and its journal and its events.
+
+    Args:
+        study: sites that were away are still to hear that it is over (`tell_sites`), so its tasks stay.
+    """
+    left = [subject for subject in _OF_A_RUN if subject is not subjects.TASK or not study]
+    await _purge(bus, project, run, (*left, subjects.EVENT, subjects.SENT_BYTES, subjects.JOURNAL))
+
+
+async def _purge(bus: Bus, project: str, run: str, rows: Iterable[subjects.Subject]) -> None:
+    for subject in rows:
         if subject.stream is not None:
             await bus.purge(subject.stream, subject.wildcard(project=project, run=run))
 

@@ -60,6 +60,10 @@ class Histories:
         past = (await self._current(project, run)).past
         return past.since(after), past.upto
 
+    def forget(self, project: str, run: str) -> None:
+        """Hold nothing of a run that was removed."""
+        self._held.pop(EVENT.of(project=project, run=run), None)
+
     async def _current(self, project: str, run: str) -> _History:
         subject = EVENT.of(project=project, run=run)
         history = self._held.setdefault(subject, _History())
