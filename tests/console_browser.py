@@ -18,6 +18,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+PASSWORD = "five wards, one model"
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 PICTURES = os.environ.get("HANSE_CONSOLE_PICTURES")
 """Folder that pictures of every page are put into; none by default."""
@@ -73,6 +74,15 @@ class Watched:
 
     def go(self, place: str) -> None:
         self.page.goto(f"{self.url}/#{place}")
+
+    def enter(self, token: str) -> None:
+        """The first visit by a one-time link."""
+        self.go(f"/welcome/{token}")
+        self.page.get_by_label("New password").fill(PASSWORD)
+        self.page.get_by_label("The same again").fill(PASSWORD)
+        assert token not in self.page.url, "the token stays in no history"
+        self.page.get_by_role("button", name="Begin").click()
+        self.page.get_by_role("heading", name="Overview").wait_for()
 
     def look(self, name: str) -> None:
         """See that the page, as it is now, has no fault: wide and light, and on a phone in the dark."""

@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 
 import hanse
-from console_browser import Watched, axe_script, chromium
+from console_browser import PASSWORD, Watched, axe_script, chromium
 from e2e.deployed import Answer, DeployedHub, site, start_job
 from hanse.hub import Project
 from hanse.site import PlainTask
 from hanse_fabric.messages import BudgetTold
 from hanse_fabric.tensors.file import read_tensors
 
-PASSWORD = "five wards, one model"
 RULE = "nothing leaves but in masked sums"
 EVIL = "Who needs a bed? <script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
 SCHEMA = """kind: tabular
@@ -61,17 +60,6 @@ def invited(hub: DeployedHub, name: str, **rights: Any) -> str:
     )  # fmt: skip
     assert answer.status_code == 201, answer.text
     return str(answer.json()["token"])
-
-
-def enter(watched: Watched, token: str) -> None:
-    """The first visit by a one-time link."""
-    watched.go(f"/welcome/{token}")
-    page = watched.page
-    page.get_by_label("New password").fill(PASSWORD)
-    page.get_by_label("The same again").fill(PASSWORD)
-    assert token not in page.url, "the token stays in no history"
-    page.get_by_role("button", name="Begin").click()
-    page.get_by_role("heading", name="Overview").wait_for()
 
 
 def says(joined: hanse.Site, **told: Any) -> None:
@@ -123,7 +111,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
     page.locator("input[type=password]").fill("wrong words")
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("alert").get_by_text("not signed in").wait_for()
-    enter(watched, invited(hub, "ada", display="Ada"))
+    watched.enter(invited(hub, "ada", display="Ada"))
     assert page.evaluate("document.cookie") == "", "no script reads the session"
     page.get_by_text("No project yet").wait_for()
     watched.look("overview-empty")
@@ -234,7 +222,7 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     watched = Watched(browser, hub.hub.console_url, None)
     page = watched.page
     token = invited(hub, "bob", projects=["mine"])
-    enter(watched, token)
+    watched.enter(token)
     watched.go("/projects/others")
     page.get_by_role("alert").get_by_text("You may not do this").wait_for()
     assert page.get_by_role("link", name="others").count() == 0
@@ -281,14 +269,14 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
 
 def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> None:
     """An operator lets somebody in by a link, and shuts them out while their page is open."""
-    enter(operator, invited(hub, "carol", role="operator"))
+    operator.enter(invited(hub, "carol", role="operator"))
     operator.go("/settings")
     page = operator.page
     page.get_by_label("Name to sign in with").fill("dora")
     page.get_by_role("button", name="Let in").click()
     link = page.get_by_label("Link for dora", exact=True).inner_text()
     operator.look("people")
-    enter(other, link.rpartition("/")[2])
+    other.enter(link.rpartition("/")[2])
     page.get_by_role("button", name="Shut out dora").click()
     page.get_by_role("button", name="Shut out", exact=True).last.click()
     page.get_by_role("row").filter(has_text="dora").filter(has_text="revoked").wait_for()

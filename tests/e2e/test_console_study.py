@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-from aiohttp.test_utils import TestServer
 
 from console_browser import Watched, axe_script, chromium
-from hanse_console.app import application
-from hanse_console.bundle import read_bundle
-from hanse_console.proxy import ApiProxy
-from hanse_fabric.bus.memory import MemoryBroker
-from hanse_fabric.clock import SYSTEM_CLOCK
+from console_served import served
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_genomics.files import text
 from hanse_genomics.results.table import summary_arrays
-from hub_api import Api, replica
+from hub_api import Api
 
 SNPS, HIT = 40_000, 12_345
 STUDY = {"workflow": "association_study", "study": {"test": "logistic", "covariates": ["AGE"]}, "name": "lungs"}
@@ -65,41 +56,12 @@ async def with_study(api: Api) -> str:
     return str(made["token"])
 
 
-@pytest.fixture
-def console(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The console before the real API, on a loop of its own: its address, and a token to come in by."""
-    told: list[tuple[str, str]] = []
-    ready, over = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with AsyncExitStack() as stack:
-            api = await stack.enter_async_context(replica(MemoryBroker(), tmp_path / "store", SYSTEM_CLOCK))
-            proxy = await stack.enter_async_context(ApiProxy(str(api.client.make_url("")), None, 64, SYSTEM_CLOCK))
-            server = TestServer(application(read_bundle(), proxy, "https://hub.example.org"))
-            await stack.enter_async_context(server)
-            told.append((str(server.make_url("")).rstrip("/"), await with_study(api)))
-            ready.set()
-            await asyncio.to_thread(over.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    yield told[0]
-    over.set()
-    thread.join(10)
-
-
 @pytest.mark.timeout(240)
-def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(console: tuple[str, str], tmp_path: Path) -> None:
-    url, token = console
-    with chromium() as browser:
-        watched = Watched(browser, url, axe_script(tmp_path))
+def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(tmp_path: Path) -> None:
+    with chromium() as browser, served(tmp_path / "store", with_study) as console:
+        watched = Watched(browser, console.url, axe_script(tmp_path))
         page = watched.page
-        watched.go(f"/welcome/{token}")
-        page.get_by_label("New password").fill("five wards, one model")
-        page.get_by_label("The same again").fill("five wards, one model")
-        page.get_by_role("button", name="Begin").click()
-        page.get_by_role("heading", name="Overview").wait_for()
+        watched.enter(console.made)
         watched.go("/projects/gwas")
         page.get_by_role("link", name="lungs").click()
         page.get_by_role("link", name="Manhattan plot").click()
