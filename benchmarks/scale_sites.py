@@ -24,7 +24,7 @@ from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_fabric.tls import client_context
 from hanse_site import SiteIdentity, SiteLink, enrol
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
 AT_ONCE = 16

@@ -30,7 +30,7 @@ from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_privacy.masks.seal import statement
 from hanse_site import SiteLink, enrol
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 TAIL = 200
 LATE_S = 2.0
@@ -123,7 +123,7 @@ class LightSite:
                 pass
         # The same task again gets the same bytes again.
         if task.id not in self._answers:
-            model = await link.fetch(task) if is_exchange(task) and task.model is not None else None
+            model = await link.files.fetch(task) if is_exchange(task) and task.model is not None else None
             try:
                 self._answers[task.id] = await asyncio.to_thread(self._answer, link, task, model)
             except HanseError as error:
@@ -132,7 +132,7 @@ class LightSite:
         await self._hand_in(link, task, fate, self._answers[task.id])
 
     async def _note_model(self, link: SiteLink, task: Task) -> None:
-        path = await link.fetch(task)
+        path = await link.files.fetch(task)
         assert path is not None
         model = read_tensors(path)[1]["weight"].astype(np.float64)
         known = self.models.setdefault(task.round, model)

@@ -26,7 +26,7 @@ from hanse_fabric.messages import Result, TaskKind
 from hanse_fabric.subjects import RESULT
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_fabric.virtual_time import VirtualClock
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from simulation.cohorts import COHORTS, SCHEMA, Files, study_job
 from simulation.stories import hub_of
 

@@ -49,7 +49,7 @@ from hanse_fabric.messages.objects import update_key
 from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.subjects import DOORS, TELL, Door
 from hanse_fabric.tensors.refs import ref_of_bytes
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from hanse_site.remote import ask_upload
 
 GOOD = {name: np.ones_like(array) for name, array in START.items()}

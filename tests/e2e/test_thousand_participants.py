@@ -21,7 +21,7 @@ from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site import SiteLink, enrol
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
 ROUNDS = 8

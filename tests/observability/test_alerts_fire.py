@@ -39,7 +39,7 @@ from hanse_fabric.names import new_run_id
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import LEASES, MASK_ANSWER, MASK_REQUEST, PARTICIPANTS, Role
 from hanse_operations.servers.program import find_binary, free_ports
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from masked_sites import mask_request, masked_sites
 from observability.monitored import ALERTS, Monitored, hastened
 from prometheus import WHY_NOT, program

@@ -20,8 +20,8 @@ from hanse_fabric.store.transfer import Transfer
 from hanse_fabric.subjects import Door
 from hanse_privacy.masks.seal import statement
 from hanse_site import OpenTask, SiteIdentity, SiteLink
+from hanse_site.answering import result_for
 from hanse_site.incoming import Given
-from hanse_site.link import result_for
 
 Step = str | TaskKind
 Changed = Mapping[str, Any] | Callable[[Task, Result, SigningKey], Mapping[str, Any]]

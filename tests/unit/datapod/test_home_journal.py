@@ -18,7 +18,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import LedgerHead, ObjectRef, Outcome, Task
 from hanse_privacy.witness import signed_head
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import task
 

@@ -17,7 +17,7 @@ from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
 from hanse_privacy.ledger import NAME
 from hanse_privacy.witness import is_own, signed_head
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from unit.datapod.site_actors import task
 
 KEY = SigningKey.create()

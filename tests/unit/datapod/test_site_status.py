@@ -17,7 +17,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Outcome
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 from releases.recording import recordings, stored_home
 from unit.datapod.site_actors import task
 

@@ -24,10 +24,11 @@ from hanse.site_task import SiteTask as SiteTask
 from hanse.site_task import no_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_site.answering import result_for
 from hanse_site.consent import agreements, under
 from hanse_site.enrol import enrol
 from hanse_site.identity import SiteIdentity, load_identity
-from hanse_site.link import OpenTask, SiteLink, result_for
+from hanse_site.link import OpenTask, SiteLink
 from hanse_site.within_terms import HINT, beyond
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class PlainTask(SiteTask):
         path.unlink()
 
     def _fetch(self) -> Path:
-        path = self._site._worker.do(self._site._link.fetch(self._found.task))
+        path = self._site._worker.do(self._site._link.files.fetch(self._found.task))
         if path is None:
             raise no_model(self.kind)
         return Path(path)

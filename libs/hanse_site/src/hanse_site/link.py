@@ -7,66 +7,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from hanse_fabric import __version__
 from hanse_fabric.bus.issuing import region_of
 from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Headers
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.doors.asking import Doors
-from hanse_fabric.durable import space_errors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     INLINE_LIMIT,
     BudgetTold,
-    Delta,
     ObjectRef,
     Outcome,
     Presence,
     Progress,
     Result,
     Task,
-    TaskKind,
 )
 from hanse_fabric.messages.doors import BESIDE, OpenTasks
-from hanse_fabric.messages.objects import MOST_DELTAS, update_key
+from hanse_fabric.messages.objects import update_key
 from hanse_fabric.messages.tasks import SLOWEST_PACE_S
 from hanse_fabric.names import HUB_REGION
 from hanse_fabric.store.file_upload import FileUpload
-from hanse_fabric.store.transfer import Came
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import Door
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
 from hanse_fabric.tensors.digest import digest_file
-from hanse_site.cache import KEPT, ModelCache, Rebuild
 from hanse_site.identity import SiteIdentity
 from hanse_site.incoming import Given, Incoming
-from hanse_site.remote import ask_link, ask_upload
+from hanse_site.remote import ask_upload
 from hanse_site.renewal import current_token, keep_renewed
+from hanse_site.task_files import TaskFiles
+from hanse_site.trying import keep_trying
 
 if TYPE_CHECKING:
     from hanse_fabric.store.transfer import Transfer
 
-T = TypeVar("T")
-OBJECTS_KEPT = 24
-"""Objects of studies: several steps are under way at once, each with a few."""
-RECEIVED = ("cache", "extras", "objects")
-"""Folders of a home, of what was fetched: models, what algorithms need beside them, and objects of studies."""
-DELTAS = "deltas"
-"""Folder of a home, of what leads to a model from the one before, until it has."""
-Applied = Callable[[Path, Path, Path], tuple[str, tuple[str, ...]]]
-"""Makes of a file, by a delta, a third, and returns its digest and leaves. Blocks."""
 FRESH_S = 5.0
+"""A task that came so recently is open."""
 _QUICKEST_PACE_S = 10.0
 """Whatever a hub asks for: every sign of life is a line of the log of what left."""
-"""A task that came so recently is open."""
 _LOG = logging.getLogger(__name__)
-_RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +88,7 @@ class SiteLink:
 
     Attributes:
         pace: seconds between signs of life.
+        files: what tasks name: models, and what algorithms need beside them.
     """
 
     def __init__(self, bus: Bus, identity: SiteIdentity, transfer: Transfer, *, region: str = HUB_REGION) -> None:
@@ -113,10 +100,7 @@ class SiteLink:
         self._incoming = Incoming(self.doors)
         self._renewing: asyncio.Task[None] | None = None
         self._transfer = transfer
-        models, extras, objects = (identity.home / name for name in RECEIVED)
-        self._cache, self._extras = ModelCache(models), ModelCache(extras)
-        self._objects = ModelCache(objects, kept=OBJECTS_KEPT)
-        self._deltas = ModelCache(identity.home / DELTAS, kept=MOST_DELTAS)
+        self.files = TaskFiles(identity.home, self.doors, transfer, bus.clock)
 
     @classmethod
     async def connect(
@@ -204,115 +188,6 @@ class SiteLink:
     async def is_open(self, task: Task) -> bool:
         """Whether the hub still waits for an answer to this step."""
         return bool(OpenTasks.decode(await self.doors.ask(Door.TASKS, run=task.run, step=task.step)).open)
-
-    def to_fetch(self, task: Task) -> tuple[ObjectRef, ...]:
-        """What leads to the task's model from one that is here; or the model."""
-        ways = tuple(delta.ref for delta in self._way(task))
-        return ways or (() if task.model is None else (task.model,))
-
-    async def fetch(
-        self, task: Task, *, seconds: float = 300.0, apply: Applied | None = None,
-        whole: Callable[[], Awaitable[None]] | None = None,
-    ) -> Path | None:  # fmt: skip
-        """The task's model as a file, verified against its digest; None where the task has none.
-
-        The file is in a cache and must not be changed; it stays while the newest few models are kept.
-
-        Args:
-            apply: applies a delta; with it, a model is made of an older one that is here, where the task names a way.
-            whole: is called before the whole model is fetched after all, where that was tried.
-
-        Raises:
-            HanseError: TAMPERED, NO_SPACE, TOO_LARGE, or UNAVAILABLE when `seconds` passed without success.
-        """
-        if task.model is None:
-            return None
-        way = () if apply is None else self._way(task)
-        if apply is None or not way:
-            return await self._fetch(task, "model", task.model, self._cache, seconds)
-        try:
-            return await self._fetch(
-                task, "model", task.model, self._cache, seconds,
-                rebuild=lambda path: self._rebuild(task, way, apply, path, seconds), whole=whole,
-            )  # fmt: skip
-        finally:
-            await asyncio.to_thread(self._deltas.clear)
-
-    def _way(self, task: Task) -> tuple[Delta, ...]:
-        """The deltas by which the task's model is made of one that is here; none where there is no such way, or where
-        the model itself is here, or no larger."""
-        model = task.model
-        if model is None or not task.deltas or model.inline is not None or self._cache.has(model.digest):
-            return ()
-        makes, found = {delta.makes: delta for delta in task.deltas}, list[Delta]()
-        while (delta := makes.pop(found[0].base if found else model.digest, None)) is not None:
-            found.insert(0, delta)
-            if sum(each.ref.size for each in found) >= model.size:
-                return ()
-            if self._cache.has(delta.base):
-                return tuple(found)
-        return ()
-
-    async def _rebuild(self, task: Task, way: tuple[Delta, ...], apply: Applied, path: Path, seconds: float) -> None:
-        """Make the model of one that is here."""
-        base, made = await self._cache.find(way[0].base), path
-        for number, delta in enumerate(way):
-            file = await self._fetch(task, f"deltas.{number}", delta.ref, self._deltas, seconds)
-            made = path if delta is way[-1] else path.with_name(f"{path.name}.{number}")
-            try:
-                with space_errors(path.parent):
-                    digest, _ = await asyncio.to_thread(apply, base, file, made)
-            finally:
-                if number:
-                    base.unlink(missing_ok=True)
-            if digest != delta.makes:
-                made.unlink(missing_ok=True)
-                raise HanseError(
-                    ErrorCode.TAMPERED, f"delta {delta.ref.digest}: it makes {digest}, {delta.makes} was announced"
-                )
-            base = made
-
-    async def fetch_extras(self, task: Task, *, seconds: float = 300.0) -> dict[str, Path]:
-        """What the algorithm needs beside the model, as files by name; as `fetch`.
-
-        Raises:
-            HanseError: as `fetch`; INVALID_INPUT for more than are kept.
-        """
-        extras = task.extras or {}
-        study = task.kind is TaskKind.STUDY
-        cache, most = (self._objects, OBJECTS_KEPT // 3) if study else (self._extras, KEPT)
-        if len(extras) > most:
-            raise HanseError(
-                ErrorCode.INVALID_INPUT, f"task {task.id}.extras: {len(extras)} are more than {most}",
-                hint="upgrade the datapod",
-            )  # fmt: skip
-        return {name: await self._fetch(task, f"extras.{name}", ref, cache, seconds) for name, ref in extras.items()}
-
-    async def _fetch(
-        self, task: Task, what: str, ref: ObjectRef, cache: ModelCache, seconds: float, *,
-        rebuild: Rebuild | None = None, whole: Callable[[], Awaitable[None]] | None = None,
-    ) -> Path:  # fmt: skip
-        async def download(path: Path, came: Came) -> None:
-            if whole is not None and not told:
-                told.append(ref)
-                await whole()
-            if ref.key is None:
-                raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
-            before = came.bytes
-            if before == ref.size:
-                return
-            link = await ask_link(self.doors, task, ref.key)
-            try:
-                await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size, came=came)
-            finally:
-                SITE_BYTES.add(max(came.bytes - before, 0), direction="down", carrier="store")
-
-        told = list[ObjectRef]()
-        if ref.inline is not None:
-            SITE_BYTES.add(ref.size, direction="down", carrier="bus")
-        return await cache.get(
-            ref, lambda path, came: keep_trying(lambda: download(path, came), seconds, self.bus.clock), rebuild
-        )  # fmt: skip
 
     def update_ref(self, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None) -> ObjectRef:
         """Name an update: by content, and by the place where `send_update` will put it.
@@ -463,68 +338,11 @@ class SiteLink:
         self._incoming.compare(told.open)
 
 
-def result_for(
-    task: Task,
-    outcome: Outcome = Outcome.DONE,
-    *,
-    update: ObjectRef | None = None,
-    examples: int = 0,
-    metrics: Mapping[str, float] | None = None,
-    seconds: float = 0.0,
-    reason: str = "",
-    code: str = "",
-    code_digest: str | None = None,
-    extras: Mapping[str, ObjectRef] | None = None,
-    info: Mapping[str, float] | None = None,
-    counted: str = "",
-) -> Result:
-    """The unsigned answer to a task.
-
-    Raises:
-        HanseError: TRAINING_FAILED when a metric, or a number in `info`, is not finite.
-    """
-    for name, value in (*(metrics or {}).items(), *(info or {}).items()):
-        if not math.isfinite(value):
-            raise HanseError(ErrorCode.TRAINING_FAILED, f"metric {name}: {value} is not a finite number")
-    return Result(
-        task=task.id,
-        project=task.project,
-        run=task.run,
-        step=task.step,
-        participant=task.participant,
-        outcome=outcome,
-        update=update,
-        examples=examples,
-        metrics=dict(metrics or {}),
-        reason=reason[:2000],
-        code=code,
-        seconds=round(seconds, 6),
-        code_digest=code_digest,
-        extras=dict(extras) if extras else None,
-        info=dict(info) if info else None,
-        counted=counted or None,
-    )
-
-
 async def open_or_unknown(link: SiteLink, task: Task) -> bool:
     """Whether the hub waits for an answer to the task, as far as one can know: it may, where it does not answer."""
     with suppress(HanseError):
         return await link.is_open(task)
     return True
-
-
-async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float, clock: Clock) -> T:
-    """Do `action` until it succeeds, waiting longer each time while servers are unavailable, for `seconds` at most."""
-    end = clock.monotonic() + seconds
-    wait = 0.1
-    while True:
-        try:
-            return await action()
-        except HanseError as error:
-            if error.code not in _RETRIED or clock.monotonic() + wait > end:
-                raise
-        await clock.sleep(wait)
-        wait = min(wait * 2, 5.0)
 
 
 def _beside(headers: Headers | None) -> dict[str, str]:

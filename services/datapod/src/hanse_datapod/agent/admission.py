@@ -92,7 +92,7 @@ class Admission:
 
     def _to_fetch(self, task: Task) -> tuple[ObjectRef, ...]:
         """What the task needs of the hub, of its model and extras."""
-        return (*self._link.to_fetch(task), *(task.extras or {}).values())
+        return (*self._link.files.to_fetch(task), *(task.extras or {}).values())
 
     def look_back(self, opened: OpenTask) -> None:
         """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.

@@ -22,7 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, MaskingMode, Task, TaskKind
 from hanse_fabric.subjects import EXCHANGE
 from hanse_site import SiteLink
-from hanse_site.link import keep_trying
+from hanse_site.trying import keep_trying
 
 if TYPE_CHECKING:
     from hanse_learning.config import TrainConfig

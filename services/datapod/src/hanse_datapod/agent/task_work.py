@@ -51,7 +51,7 @@ from hanse_fabric.telemetry.traces import extract, span
 from hanse_privacy.witness import beside, signed_head
 from hanse_schemas.http.joining import ALLOWED_SKEW_S
 from hanse_site import OpenTask, SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 _REFUSALS = frozenset(
     {
@@ -225,7 +225,7 @@ class TaskWork:
         if not entered.begun:
             await asyncio.to_thread(self._admission.begin, task)
         model = await self._fetch(opened)
-        extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
+        extras = await self._link.files.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
@@ -252,7 +252,7 @@ class TaskWork:
             if self._policy.limits.mib_a_day is not None:
                 await asyncio.to_thread(self._moved.sent, (task.model,), self._clock.now().timestamp())
 
-        return await self._link.fetch(
+        return await self._link.files.fetch(
             task, seconds=max(1.0, opened.seconds_left), apply=applied if task.deltas else None, whole=whole
         )  # fmt: skip
 

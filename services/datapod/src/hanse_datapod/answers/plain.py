@@ -14,7 +14,7 @@ from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Outcome, Task, TaskKind
 from hanse_site import SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 
 def plain_answer(

@@ -21,7 +21,7 @@ from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.tensors.refs import holds
-from hanse_site.link import RECEIVED
+from hanse_site.task_files import RECEIVED
 
 PAIRWISE = "pairwise"
 """Folder of a home: keys and secrets of pairwise masking, by run."""

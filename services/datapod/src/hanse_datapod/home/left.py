@@ -24,7 +24,7 @@ from hanse_fabric.frozen import Frozen, Time
 from hanse_site import SiteIdentity
 from hanse_site.consent import ASKED
 from hanse_site.identity import BUS_CA, BUS_CREDS, BUS_SEED, HUB_CA, RECORD, SIGNING_KEY, STORE_CA
-from hanse_site.link import DELTAS, RECEIVED
+from hanse_site.task_files import DELTAS, RECEIVED
 
 FILE = "left.json"
 KEYS = (SIGNING_KEY, BUS_SEED, BUS_CREDS, SECRET, PAIRWISE)

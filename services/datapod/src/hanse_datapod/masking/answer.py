@@ -34,7 +34,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task, TaskKind
 from hanse_privacy.works.pairwise import Session
 from hanse_site import SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.masks.bound import Asked

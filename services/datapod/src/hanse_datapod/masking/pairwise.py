@@ -22,7 +22,7 @@ from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, Task, TaskKind
 from hanse_site import SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.masks.bound import Asked

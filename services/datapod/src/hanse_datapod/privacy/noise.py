@@ -12,7 +12,7 @@ from hanse_datapod.privacy.shared_turns import is_shared, share_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
 from hanse_site import SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.noise.exchange import NoiseSite

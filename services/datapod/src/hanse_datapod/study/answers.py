@@ -10,7 +10,7 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task
 from hanse_site import SiteLink
-from hanse_site.link import result_for
+from hanse_site.answering import result_for
 
 
 def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
