@@ -193,7 +193,7 @@ def _query(route: Route) -> Callable[[bytes], None]:
         query = server._validated(route.query, dict(given), "query")
         if isinstance(query, AuditQuery):
             audit._check_zones(query)
-            audit._chosen([Record("", _AUDITED.encode(), 5, {})], query)
+            audit._chosen([Record("", _AUDITED.encode(), 5, {})], query, 1)
 
     return read
 
