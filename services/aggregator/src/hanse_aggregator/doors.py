@@ -31,6 +31,9 @@ _MOST_OBJECTS = 64
 
 _MOST_SUMMED = 256 << 20
 """Bytes that one site contributes to the sums of one step."""
+_MOST_WAITING = 8 << 20
+"""Bytes of these to sums that are not made yet: who waits for the others has given few, and who makes up sums that
+nobody else takes part in does not fill the stream that all projects share."""
 
 _STEPS = 100_000
 _PARKED_S = 5.0
@@ -50,6 +53,7 @@ class _Step:
         self.believed_until = 0.0
         self.objects: set[str] = set()
         self.summed: dict[str, int] = {}
+        self.waiting: dict[str, int] = {}
 
 
 class FreshUpdates:
@@ -151,17 +155,42 @@ class AggregatorDoors:
         run, step = request.where()
         key = request.named("key")
         handed_in = await self._open(request, run, step)
-        handed_in.summed.setdefault(key, len(request.content))
-        if sum(handed_in.summed.values()) > _MOST_SUMMED:
+        if key in handed_in.summed:
+            return b""  # the first counts; the bus forgets after two minutes that it has had it
+        size = len(request.content)
+        if sum(handed_in.summed.values()) + size > _MOST_SUMMED:
             raise HanseError(ErrorCode.TOO_LARGE, f"exchange: more than {_MOST_SUMMED} bytes in step {step}")
+        await self._require_few_waiting(request, handed_in, size)
+        handed_in.waiting[key] = size
         subject = EXCHANGE.of(project=request.project, run=run, step=step, participant=request.participant, key=key)
         await self._bus.publish(subject, request.content, message_id=f"{subject}/first", timeout=10.0)
+        handed_in.summed[key] = size
         return b""
+
+    async def _require_few_waiting(self, request: Request, handed_in: _Step, size: int) -> None:
+        """A site contributes to few sums that are not made yet.
+
+        Raises:
+            HanseError: TOO_LARGE.
+        """
+        if sum(handed_in.waiting.values()) + size <= _MOST_WAITING:
+            return
+        run, step = request.where()
+        for key in [*handed_in.waiting]:  # which were made, another process may have told the site
+            made = EXCHANGED.of(project=request.project, run=run, step=step, key=key)
+            if await self._bus.last(stream_of(EXCHANGED), made) is not None:
+                handed_in.waiting.pop(key, None)
+        if sum(handed_in.waiting.values()) + size > _MOST_WAITING:
+            raise HanseError(
+                ErrorCode.TOO_LARGE,
+                f"exchange: more than {_MOST_WAITING} bytes to sums of step {step} that others have not contributed to",
+                hint="an algorithm waits for a sum before it goes on to the next",
+            )
 
     async def _sum(self, request: Request) -> bytes:
         """The sum, waiting for it a little; what it is of does not tell apart who takes part."""
         run, step = request.where()
-        await self._open(request, run, step)
+        handed_in = await self._open(request, run, step)
         subject = EXCHANGED.of(project=request.project, run=run, step=step, key=request.named("key"))
         event = asyncio.Event()
         waiting = self._waiting.setdefault(subject, set())
@@ -179,6 +208,7 @@ class AggregatorDoors:
                 self._waiting.pop(subject, None)
         if record is None:
             raise HanseError(ErrorCode.TIMEOUT, f"exchange {request.asked.key}: not all have contributed yet")
+        handed_in.waiting.pop(request.named("key"), None)
         return record.data
 
     async def _open(self, request: Request, run: str, step: str) -> _Step:
