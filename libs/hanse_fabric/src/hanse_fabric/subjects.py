@@ -239,7 +239,7 @@ PRESENCE = Subject(
 AUDIT = Subject(
     f"hanse.{VERSION}.audit.{{project}}",
     Stream("HANSE_AUDIT", max_bytes=512 * _MIB),
-    _rights(coordinator={PUBLISH, FOLLOW}, model_registry={PUBLISH}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST}, model_registry={PUBLISH}),
 )
 
 SET_ASIDE = Subject(
