@@ -241,3 +241,30 @@ def test_pages_of_files_are_no_memory_that_is_used(tmp_path: Path) -> None:
             del pages
     taken = np.ones(size, np.uint8)
     assert tree.memory(1) - before > size // 2, taken.nbytes
+
+
+_READS = """
+import sys
+from pathlib import Path
+from hanse_datapod.data.room import Room
+from hanse_datapod.data.load import read_site_data
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.server.training import _read
+from hanse_schemas.schema import Column, TabularSchema
+import pandas, pyarrow.parquet
+
+def held():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) >> 10
+
+schema = TabularSchema(features=tuple(Column(name=f"f{at}") for at in range(500)), target="ill", classes=2)
+path, before = Path(sys.argv[1]), held()
+data = _read(lambda room: read_site_data(DataSettings(train=path), schema, None, room), Room(16 << 20, path.parent))
+print(held() - before)
+"""
+
+
+def test_memory_that_was_used_to_read_is_free_for_the_task(tmp_path: Path) -> None:
+    pq.write_table(block(0).slice(0, 16384), path := tmp_path / "ward.parquet")
+    done = subprocess.run([sys.executable, "-c", _READS, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 30  # MiB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import tempfile
@@ -31,8 +32,8 @@ from hanse_learning.preparation.measured import fewest, measured
 from hanse_learning.preparation.order import Question
 from hanse_learning.site import mapped
 from hanse_learning.site.examples import Examples, Problem
-from hanse_learning.site.mapped import is_mapped
-from hanse_learning.site.training import train
+from hanse_learning.site.mapped import ahead_of, is_mapped
+from hanse_learning.site.training import batches, train
 from hanse_privacy.works.people import sketch
 from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedNumber
 from hanse_schemas.prepare import Prepare, completed
@@ -390,3 +391,34 @@ def test_where_the_disk_has_no_room_either_what_fits_into_memory_is_read_as_befo
 
 class _Usage:
     free = 5
+
+
+class Noting(mmap.mmap):
+    """Notes which bytes the system is asked to read in advance."""
+
+    def madvise(self, option: int, start: int = 0, length: int = 0, /) -> None:
+        super().madvise(option, start, length)
+        if option == mmap.MADV_WILLNEED:
+            self.asked = [*getattr(self, "asked", ()), (start, start + length)]
+
+
+def test_the_rows_of_the_next_batch_are_read_while_a_batch_is_worked_on() -> None:
+    array = np.frombuffer(mapping := Noting(-1, 100 * 1000), np.uint8).reshape(100, 1000)[7:]
+    tell = ahead_of(array)
+    assert tell is not None
+    for row in range(len(array)):
+        tell([row])
+        start, end = mapping.asked[-1]
+        assert start % mmap.PAGESIZE == 0
+        assert start <= (7 + row) * 1000 < start + mmap.PAGESIZE
+        assert end == (8 + row) * 1000
+    told: list[list[int]] = []
+    drawing, alone = (torch.Generator().manual_seed(3) for _ in range(2))
+    worked: list[list[int]] = []
+    for batch, expected in zip(batches(10, 4, 6, drawing, told.append), batches(10, 4, 6, alone), strict=True):
+        assert batch.tolist() == expected.tolist()
+        assert torch.equal(drawing.get_state(), alone.get_state())  # a checkpoint keeps it
+        worked.append(batch.tolist())
+        assert len(told) == (1, 2, 2, 3, 4, 4)[len(worked) - 1]
+    assert told == [worked[at] for at in (1, 2, 4, 5)]  # two epochs of three batches; the first of each comes untold
+    assert ahead_of(np.zeros((3, 4))) is None

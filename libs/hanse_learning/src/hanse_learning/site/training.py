@@ -17,6 +17,7 @@ from hanse_learning.site.checkpoints import Checkpoints, Course, packed, unpacke
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import LossOf, loss_function, tensors
+from hanse_learning.site.mapped import Ahead, ahead_of
 from hanse_learning.site.modes import normalizes_batches, set_training
 from hanse_learning.site.optimizers import Optimizer, make_optimizer
 from hanse_learning.site.ranks import Ranks
@@ -112,7 +113,7 @@ def length_of(config: TrainConfig, examples: int) -> tuple[int, int]:
 def descend(
     local: LocalSteps, x: Tensor, y: Tensor, config: TrainConfig, apply_gradients: Optimizer, *, seed: int,
     on_progress: OnProgress, round_number: int = 1, total: int | None = None, ranks: Ranks | None = None,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints | None = None, ahead: Ahead | None = None,
 ) -> Descent:  # fmt: skip
     """Take the configured number of steps, or `total`.
 
@@ -120,6 +121,7 @@ def descend(
         ranks: that take each step together; None: this process takes it alone.
         checkpoints: where ends of epochs are kept, and the newest is gone on from; only where `local` keeps nothing
             from step to step. None: training always begins anew.
+        ahead: as of `batches`.
 
     Raises:
         HanseError: TRAINING_FAILED when the loss or a parameter is no longer finite; INVALID_INPUT without a batch that
@@ -145,7 +147,7 @@ def descend(
         if checkpoints is not None and at_end and checkpoints.due():
             checkpoints.write(packed(course, module, apply_gradients, generators))
 
-    left = batches(len(x), config.batch_size, total - course.step, generator)
+    left = batches(len(x), config.batch_size, total - course.step, generator, ahead)
     for step, batch in enumerate(left, start=course.step + 1):
         course.step = step
         if not local.takes(len(batch)):
@@ -198,7 +200,7 @@ def train(
     local = LocalSteps(module, loss_function(problem, config))
     x, y = tensors(data, problem, module, weighted=config.sample_weights)
     apply_gradients = make_optimizer(module.parameters(), config.optimizer)
-    made = descend(local, x, y, config, apply_gradients, seed=seed, on_progress=on_progress)
+    made = descend(local, x, y, config, apply_gradients, seed=seed, on_progress=on_progress, ahead=ahead_of(data.x))
     return {"loss": made.loss, "steps": float(made.steps)}
 
 
@@ -212,14 +214,23 @@ def require_examples(data: Examples) -> None:
         raise invalid("data", "no examples", "at least one training example")
 
 
-def batches(count: int, size: int, total: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """`total` batches of indices; every epoch has an order of its own."""
+def batches(
+    count: int, size: int, total: int, generator: torch.Generator, ahead: Ahead | None = None
+) -> Iterator[Tensor]:
+    """`total` batches of indices; every epoch has an order of its own, which is not drawn before its first batch.
+
+    Args:
+        ahead: is told an epoch's next batch before one is given (`mapped.ahead_of`).
+    """
     made = 0
     while made < total:
-        for batch in torch.split(torch.randperm(count, generator=generator), size):
+        order = torch.split(torch.randperm(count, generator=generator), size)
+        for at, batch in enumerate(order, start=1):
             if made == total:
                 return
             made += 1
+            if ahead is not None and at < len(order):
+                ahead(order[at].tolist())
             yield batch
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hanse_learning.site.losses import LossOf, loss_function, tensors
+from hanse_learning.site.mapped import ahead_of
 from hanse_learning.site.modes import set_training, untouched_buffers
 from hanse_learning.site.optimizers import Optimizer, make_optimizer
 from hanse_learning.site.session import Session, Trained
@@ -46,6 +47,7 @@ def run(
     return descend(
         local, x, y, session.config, made, seed=session.seed if seed is None else seed, total=total,
         round_number=session.round, ranks=session.ranks, checkpoints=session.checkpoints if resumes else None,
+        ahead=ahead_of(session.data.x),
         on_progress=lambda done, text: session.on_progress(begin + (end - begin) * done, text),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ import torch
 from pydantic import TypeAdapter
 
 from hanse_datapod.data.check import mismatch
+from hanse_datapod.data.freed import give_back
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables, version_of
 from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.room import Room
@@ -187,6 +188,8 @@ def _read(read: Callable[[Room], SiteData | SiteTables], room: Room) -> SiteData
         if error.code is not ErrorCode.NO_SPACE:
             raise
         return read(room.at_most)
+    finally:
+        give_back()
 
 
 def _divided(body: dict[str, Any], device: str, send: Send) -> WorkOutcome:
