@@ -188,10 +188,10 @@ def test_runs_that_ended_long_ago_are_shown_before_they_are_removed(run: Run, pr
     assert done == {"runs": ["run000000001"], "removed": True}
     assert "Run run000000003 is removed." in run("run", "remove", "triage", "run000000003").out
     assert [len(project.calls("DELETE", f"{PROJECT}/runs/{name}")) for name in ages] == [1, 0, 1]
-    for wrong in ((), ("run000000001", "--older-than", "30")):
+    for wrong, given in ((), "none"), (("run000000001", "--older-than", "30"), "run000000001 and --older-than 30"):
         refused = run("run", "remove", "triage", *wrong)
         assert refused.status == 2
-        assert "either runs, or --older-than and a number of days" in refused.err
+        assert f"runs: {given}; either runs, or --older-than and a number of days" in refused.err
 
 
 def test_commands_on_runs_print_text_and_json(run: Run, project: ScriptedHub) -> None:

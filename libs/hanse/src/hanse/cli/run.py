@@ -23,7 +23,7 @@ from hanse.hub import Project, Run
 from hanse.listed import words
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView, headline
-from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http.runs import SiteAnswer
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel, remove.")
@@ -294,7 +294,10 @@ def remove(
 ) -> None:
     """Remove runs that have ended, with their curves and a study's results. Published versions and the audit stay."""
     if (older_than is None) is not bool(runs):
-        raise invalid("runs", ", ".join(runs or ()), "either runs, or --older-than and a number of days")
+        given = f"{', '.join(runs)} and --older-than {older_than}" if runs else "none"
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"runs: {given}; either runs, or --older-than and a number of days, was expected"
+        )
     with hub(url, api_key) as connection:
         found = connection.projects.get(project)
         if older_than is None:
