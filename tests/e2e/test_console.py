@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 import hanse
 from console_browser import PASSWORD, Watched, axe_script, chromium
@@ -126,7 +127,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
     watched.look("new-project")
     page.get_by_role("button", name="Create the project").click()
     page.get_by_text("No site has joined yet").wait_for()
-    assert page.get_by_text("<script>window.owned = 1</script>").count() == 1
+    expect(page.get_by_text("<script>window.owned = 1</script>")).to_have_count(1)
     assert page.evaluate("window.owned") is None
     watched.look("sites-empty")
 
@@ -157,7 +158,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
         page.locator(".state", has_text="online").nth(2).wait_for()
         page.get_by_role("button", name="clinic-north", exact=True).click()
         page.get_by_text(RULE).wait_for()
-        assert page.get_by_role("row").filter(has_text="clinic-north").filter(has_text="ε 1.25 of 4").count() == 1
+        expect(page.get_by_role("row").filter(has_text="clinic-north").filter(has_text="ε 1.25 of 4")).to_have_count(1)
         watched.look("sites")
         page.get_by_role("button", name="clinic-west", exact=True).click()
         page.get_by_text("It tells nothing of its policy").wait_for()
@@ -191,7 +192,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
     page.get_by_label("Search").fill("MODEL.promote")
     page.get_by_role("cell", name="model.promote").wait_for()
     page.get_by_role("row").filter(has_text="run.submit").first.wait_for(state="detached")
-    assert page.get_by_role("row").count() == 2, "the move to production and the head of the table"
+    expect(page.get_by_role("row"), "the move to production and the head of the table").to_have_count(2)
     with page.expect_download() as exporting:
         page.get_by_role("button", name="Export as CSV").click()
     exporting.value.save_as(tmp_path / "audit.csv")
@@ -305,7 +306,7 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.get_by_role("img", name=re.compile("by round")).wait_for()
     page.get_by_text("The numbers as a table").click()
     page.locator(".chart .short tbody tr").nth(2).wait_for()
-    assert page.locator(".chart .short tbody tr").count() == 3
+    expect(page.locator(".chart .short tbody tr")).to_have_count(3)
     page.get_by_text("The numbers as a table").click()
     sites = page.get_by_role("region", name="Sites of the run")
     sites.get_by_role("row").filter(has_text="clinic-north").filter(has_text="ε 1.25 of 4").wait_for()
@@ -322,7 +323,7 @@ def run_and_fetch(watched: Watched, job: dict[str, Any], folder: Path) -> int:
     page.get_by_label("Why").fill("the best of one")
     page.get_by_role("button", name="Move it").click()
     page.locator(".page-title .state", has_text="production").wait_for()
-    assert page.get_by_label("Lineage").get_by_text("3 sites").count() == 1
+    expect(page.get_by_label("Lineage").get_by_text("3 sites")).to_have_count(1)
     with page.expect_download() as carrying:
         page.get_by_role("button", name="Save the card").click()
     carrying.value.save_as(folder / "card.md")

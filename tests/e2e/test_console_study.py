@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from console_browser import Watched, axe_script, chromium
 from console_served import served
@@ -104,7 +105,7 @@ def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(tmp_path: Path) -
         page.get_by_text("No SNP is called so").wait_for()
         page.get_by_label("Search").fill("7:1-200000")
         page.get_by_text("1 to 5 of 5").wait_for()
-        assert page.get_by_role("region", name="SNPs").get_by_text("left out: monomorphic").count() == 1
-        assert page.get_by_text("<img src=x").count() == 1
+        expect(page.get_by_role("region", name="SNPs").get_by_text("left out: monomorphic")).to_have_count(1)
+        expect(page.get_by_text("<img src=x")).to_have_count(1)
         assert page.evaluate("window.owned") is None
         assert watched.errors == []

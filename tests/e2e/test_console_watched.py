@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from console_browser import Watched, chromium
 from console_served import Served, served
@@ -128,7 +129,7 @@ def gone_on_with(watched: Watched, lines: Lines, console: Served[Runs]) -> None:
     page.get_by_role("link", name=OPEN, exact=True).click()
     page.get_by_role("row").filter(has_text="north").filter(has_text="answered").wait_for()
     assert after_of(lines.last(run)) > 0
-    assert page.get_by_text("The run is running.").count() == 1
+    expect(page.get_by_text("The run is running.")).to_have_count(1)
     page.go_back()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from console_browser import Watched, axe_script, chromium
 from e2e.deployed import completed, deployed, honest, site, start_job
@@ -98,7 +99,7 @@ def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
     page.get_by_text("forbids it: site_code.digests").wait_for()
     page.get_by_role("link", name="Code").click()
     page.get_by_text("not approved: it does not run").wait_for()
-    assert page.get_by_text(EVIL).count() == 1
+    expect(page.get_by_text(EVIL)).to_have_count(1)
     assert page.evaluate("window.owned") is None
     watched.look("window-code")
     page.get_by_label("I have read it").check()

@@ -33,8 +33,13 @@ TOLD = TELL.of(region="hub", project="p", participant="north")
 
 async def test_what_is_told_reaches_who_listens_in_order_and_nobody_who_comes_later(pair: tuple[Bus, Bus]) -> None:
     hub, site = pair
-    await hub.tell(TOLD, b"before")
-    assert await hub.ready()  # the server has it, and has nobody to give it to
+    async with asyncio.timeout(60), site.hear(TOLD) as early:
+        await hub.tell(TOLD, b"before")
+        assert await anext(early) is None
+        # Who listened has it. So the server has given it to all that there were.
+        before = await anext(early)
+    assert before is not None
+    assert before.data == b"before"
     async with asyncio.timeout(60), site.hear(TOLD) as first, site.hear(TOLD) as second:
         for told in (first, second):
             assert await anext(told) is None  # what was told before may have been missed
