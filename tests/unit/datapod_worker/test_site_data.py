@@ -10,7 +10,7 @@ from PIL import Image
 from hanse_datapod.data.load import fingerprint, read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.people import changed, sketch
+from hanse_privacy.works.people import changed
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 
 TABLE = TabularSchema(
@@ -152,7 +152,7 @@ def test_what_a_row_counts_is_known_of_its_person(tmp_path):
         tables = read_site_tables(
             DataSettings(train=csv(tmp_path, "age,beds,ill,counts\n" + rows), test_fraction=0), WEIGHTED
         )
-        states.append((tables.fingerprint(), sketch(tables.train.people())))
+        states.append(tables.fingerprint_and_people())
     (before, known), (after, then) = states
     assert before != after
     assert changed(known, then) == 1

@@ -97,8 +97,15 @@ def in_blocks(array: NDArray[Any]) -> Iterator[slice]:
     rows = len(array) if not is_mapped(array) else rows_at_once(array)
     for start in range(0, len(array), max(1, rows)):
         block = slice(start, min(start + rows, len(array)))
-        _advise(array[block], mmap.MADV_WILLNEED)
+        will_need(array[block])
         yield block
+
+
+def will_need(part: NDArray[Any]) -> None:
+    """A part in one piece of a mapped array is used soon: the system reads it at once, beside what goes on here."""
+    if (mapping := _mapping(part)) is not None and part.size:
+        start, length = _place(mapping, part)
+        mapping.madvise(mmap.MADV_WILLNEED, start, length)
 
 
 def ahead_of(array: NDArray[Any]) -> Ahead | None:
@@ -158,7 +165,7 @@ def _copy(source: NDArray[Any], rows: NDArray[np.int64], target: NDArray[Any]) -
     at_once = rows_at_once(source)
     for start in range(0, len(rows), at_once):
         some = rows[start : start + at_once]
-        _advise(source[some[0] : some[-1] + 1], mmap.MADV_WILLNEED)
+        will_need(source[some[0] : some[-1] + 1])
         place = target[start : start + len(some)]
         place[...] = source[some]
         written(place)
@@ -181,12 +188,6 @@ def _place(mapping: mmap.mmap, part: NDArray[Any]) -> tuple[int, int]:
 def _offset(mapping: mmap.mmap, part: NDArray[Any]) -> int:
     begins: int = np.frombuffer(mapping, np.uint8).__array_interface__["data"][0]
     return int(part.__array_interface__["data"][0]) - begins
-
-
-def _advise(part: NDArray[Any], advice: int) -> None:
-    if (mapping := _mapping(part)) is not None and part.size:
-        start, length = _place(mapping, part)
-        mapping.madvise(advice, start, length)
 
 
 def _require_space(folder: Path, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import BLOCK_BYTES, Growing, mapped, written
-from hanse_privacy.works.people import people_of
+from hanse_privacy.works.people import people_of, sketch
 from hanse_schemas.preparation import Preparation
 
 
@@ -43,6 +43,11 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @property
+    def head(self) -> bytes:
+        """How many rows of which columns."""
+        return f"{len(self)}{sorted(self.columns)}".encode()
 
     def parted(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Table, Table]:
         """Some rows, and others, each ascending; a stored table is used up.
@@ -102,9 +107,13 @@ class Table:
         with np.errstate(over="ignore"):
             return features.astype(np.float32)
 
-    def people(self) -> Iterable[bytes]:
-        """The people, each by all that is known of them; the rows, where nothing says whose they are."""
-        known, whose = self.known(), self.examples.whose
+    def people(self, seen: Callable[[bytes], object]) -> Iterable[bytes]:
+        """The people, each by all that is known of them; the rows, where nothing says whose they are.
+
+        Args:
+            seen: is given each row of `known` on the way, from the first to the last.
+        """
+        known, whose = _through(seen, self.known()), self.examples.whose
         if whose is None:
             return known
         # A person's rows may lie far from each other.
@@ -122,6 +131,12 @@ class Table:
             for *row, target in zip(*columns, y[here].tolist(), strict=True):
                 yield repr((row, target)).encode()
             start = here.stop
+
+
+def _through(seen: Callable[[bytes], object], rows: Iterable[bytes]) -> Iterator[bytes]:
+    for row in rows:
+        seen(row)
+        yield row
 
 
 class _Spooled:
@@ -183,7 +198,19 @@ class SiteTables:
         """SHA-256 over all rows."""
         digest = hashlib.sha256()
         for part in self.parts:
-            digest.update(f"{len(part)}{sorted(part.columns)}".encode())
+            digest.update(part.head)
             for row in part.known():
                 digest.update(row)
         return digest.hexdigest()
+
+    def fingerprint_and_people(self) -> tuple[str, bytes]:
+        """(`fingerprint`, the `sketch` of all people): each row of a table that lies in files is read once for both."""
+        digest = hashlib.sha256()
+
+        def people() -> Iterator[bytes]:
+            for part in self.parts:
+                digest.update(part.head)
+                yield from part.people(digest.update)
+
+        sketched = sketch(people())
+        return digest.hexdigest(), sketched

@@ -111,7 +111,7 @@ class TrainingServer:
         if key and key not in self._states:
             data = self._data[key]
             if isinstance(data, SiteTables):
-                digest, people = data.fingerprint(), sketch(person for part in data.parts for person in part.people())
+                digest, people = data.fingerprint_and_people()
             else:
                 parts = [part for part in (data.train, data.test) if part is not None]
                 digest, people = fingerprint(data), sketch(person for part in parts for person in _people(part))
