@@ -88,6 +88,10 @@ class DeployedHub:
             spec = replace(spec, argv=[*spec.argv, "--accept", accept])
         if code is not None:
             spec = replace(spec, argv=[*spec.argv, "--code", str(code)])
+        self.start_site(spec)
+
+    def start_site(self, spec: ChildSpec) -> None:
+        """Start a site's process."""
         self._datapods.append(spec)
         self._start(spec)
 
