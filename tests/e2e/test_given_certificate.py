@@ -106,6 +106,12 @@ class serving:  # noqa: N801 - it reads as a context
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
+        server.close()
+        open_still = asyncio.all_tasks(self._loop)
+        for task in open_still:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*open_still, return_exceptions=True))
+        self._loop.close()
 
 
 @pytest.fixture
