@@ -2,7 +2,7 @@
 # Builds Hanse's images, with buildah, podman or docker, whichever is there.
 #
 # usage: docker/build.sh [IMAGE...]
-#        IMAGE: coordinator aggregator compensator model-registry console tools nats seaweedfs datapod (all of these by
+#        IMAGE: coordinator aggregator compensator model-registry console tools hub nats seaweedfs datapod (all of these by
 #        default), or datapod-cuda, aggregator-gpu (several GB each)
 #
 # ENGINE     buildah, podman or docker
@@ -26,7 +26,7 @@ tag=${TAG:-$(sed -n 's/^version = "\(.*\)"/\1/p' services/coordinator/pyproject.
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 build_base=${BUILD_BASE:-}
 base=${BASE:-$(sed -n 's/^ARG BASE=//p' docker/Dockerfile)}
-images=${*:-coordinator aggregator compensator model-registry console tools nats seaweedfs datapod}
+images=${*:-coordinator aggregator compensator model-registry console tools hub nats seaweedfs datapod}
 
 if [ "$base" = local ]; then
     base=localhost/hanse-base:bookworm

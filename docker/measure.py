@@ -19,7 +19,7 @@ import urllib.request
 from pathlib import Path
 
 SERVICES = ("coordinator", "aggregator", "compensator", "model-registry", "console", "datapod")
-IMAGES = (*SERVICES, "tools", "nats", "seaweedfs")
+IMAGES = (*SERVICES, "tools", "hub", "nats", "seaweedfs")
 PORT = 18_081
 LIMIT_S = 60.0
 SETTINGS = {

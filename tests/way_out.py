@@ -1,6 +1,7 @@
-"""A proxy that asks for a password, by CONNECT and by SOCKS 5: `python way_out.py HOST PORT NAME PASSWORD`.
+"""A proxy that asks for a password, by CONNECT and by SOCKS 5: `python way_out.py HOST PORT NAME PASSWORD [TO...]`.
 
 It prints a line for each connection that it opens: the way (http or socks) and where to. Both are spoken at one port.
+It leads to the ports TO alone, where such are named, as proxies of hospitals do.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ import contextlib
 import hmac
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 _GREETING, _BY_NAME, _REFUSED = 5, 2, b"\x05\xff"
 
 
 class WayOut:
-    """The proxy; `seen` has what was opened, `refused` how many showed no password, or another one.
+    """The proxy; `seen` has what was opened, `refused` how many showed no password, or another one, `shut` what it does
+    not lead to.
 
     Args:
-        hosts: names that it alone knows.
+        hosts: names that it alone knows; with a port behind it (`hub.test`: `127.0.0.1:8443`), whatever was asked for.
+        ports: those that it leads to; None: all.
     """
 
-    def __init__(self, name: str, password: str, hosts: Mapping[str, str] | None = None) -> None:
-        self._name, self._password, self._hosts = name, password, hosts or {}
+    def __init__(
+        self, name: str, password: str, hosts: Mapping[str, str] | None = None, ports: Collection[int] | None = None
+    ) -> None:
+        self._name, self._password, self._hosts, self._ports = name, password, hosts or {}, ports
         self.seen: list[tuple[str, str]] = []
         self.refused = 0
+        self.shut: list[str] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -52,6 +58,9 @@ class WayOut:
             writer.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             return None
         host, _, port = target.rpartition(":")
+        if self._is_shut(host, int(port)):
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return None
         opened = await self._open("http", host, int(port))
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         return opened
@@ -77,12 +86,23 @@ class WayOut:
         else:
             host = socket.inet_ntop(socket.AF_INET, await reader.readexactly(4))
         port = int.from_bytes(await reader.readexactly(2))
+        if self._is_shut(host, port):
+            writer.write(b"\x05\x02\x00\x01" + bytes(6))
+            return None
         opened = await self._open("socks", host, port)
         writer.write(b"\x05\x00\x00\x01" + bytes(6))
         return opened
 
+    def _is_shut(self, host: str, port: int) -> bool:
+        if self._ports is None or port in self._ports:
+            return False
+        self.shut.append(f"{host}:{port}")
+        print("shut", f"{host}:{port}", flush=True)
+        return True
+
     async def _open(self, way: str, host: str, port: int) -> Opened:
-        opened = await asyncio.open_connection(self._hosts.get(host, host), port)
+        there, _, at = self._hosts.get(host, host).partition(":")
+        opened = await asyncio.open_connection(there, int(at or port))
         self.seen.append((way, f"{host}:{port}"))
         print(way, f"{host}:{port}", flush=True)
         return opened
@@ -100,8 +120,9 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def main() -> None:
-    host, port, name, password = sys.argv[1:]
-    server = await asyncio.start_server(WayOut(name, password).serve, host, int(port))
+    host, port, name, password, *to = sys.argv[1:]
+    way = WayOut(name, password, ports=[int(each) for each in to] or None)
+    server = await asyncio.start_server(way.serve, host, int(port))
     print("serves", flush=True)
     await server.serve_forever()
 

@@ -75,7 +75,8 @@ def test_an_image_has_its_own_distribution_and_of_the_others_only_what_that_requ
     assert sorted(own) == IMAGES[image]["ours"]
     services = {f"hanse-{name}" for name in ("coordinator", "aggregator", "compensator", "console", "datapod")}
     services.add("hanse-model-registry")
-    assert len(own & services) == (0 if image == "tools" else 1)
+    assert len(own & services) == {"tools": 0, "hub": 5}.get(image, 1)
+    assert ("hanse-datapod" in own) == image.startswith("datapod")
     assert ("torch" in others) == ("torch" in IMAGES[image])
 
 
@@ -87,9 +88,9 @@ def test_every_library_that_an_image_asks_for_has_one_version_in_the_constraints
     assert others <= pinned
 
 
-def test_only_aggregator_and_datapod_images_have_scipy() -> None:
+def test_only_images_of_aggregators_and_datapods_have_scipy() -> None:
     with_scipy = {image for image in IMAGES if "scipy" in _brought(IMAGES[image]["install"], _ours())[1]}
-    assert with_scipy == {"aggregator", "aggregator-gpu", "datapod", "datapod-cuda"}
+    assert with_scipy == {"aggregator", "aggregator-gpu", "datapod", "datapod-cuda", "hub"}
 
 
 @pytest.mark.usefixtures("scripts")

@@ -1,5 +1,6 @@
 """`hanse up --public`: a hub and two sites on machines of their own, by the lines that the commands print and nothing
-else. The sites go out through a proxy alone, which asks for a password: one by HTTP's CONNECT, one by SOCKS."""
+else. The sites go out through a proxy alone, which asks for a password and leads to the ports that were chosen for the
+hub, and to no others: one by HTTP's CONNECT, one by SOCKS."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ SCHEMA = "{kind: tabular, features: [{name: age}, {name: crp}], target: admitted
 JOB = "{rounds: 6, participants: {minimum: 2}, model: {name: mlp, hidden: [256, 256]}, train: {batch_size: 32}}"
 OWN = {"HANSE_URL", "HANSE_API_KEY", "HANSE_CA", "HANSE_PROXY", "NO_PROXY", "no_proxy"}
 NAME, PASSWORD, PORT = "clinics", "p:w@rd", 3128
+PORTS = {"http": 443, "public bus": 8443, "public store": 9443}
 WAY_OUT = Path(__file__).parents[1] / "way_out.py"
 
 
@@ -88,7 +90,8 @@ class WayOut:
     def begin(self) -> None:
         with self._log.open("a") as log:
             words = (sys.executable, str(WAY_OUT), "0.0.0.0", str(PORT), NAME, PASSWORD)  # noqa: S104 - of its own network
-            self._process = subprocess.Popen(self._machine.at(*words), stdout=log, text=True)
+            leads_to = [str(port) for port in PORTS.values()]
+            self._process = subprocess.Popen(self._machine.at(*words, *leads_to), stdout=log, text=True)
         deadline = time.monotonic() + 60
         while not _can_connect(self._machine, "127.0.0.1", PORT):
             assert time.monotonic() < deadline
@@ -112,10 +115,12 @@ def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(four: 
         name: Folder(machine, tmp_path / name, f"{schemes[name]}://{NAME}:{quote(PASSWORD, safe='')}@{door}:{PORT}")
         for name, machine in zip(schemes, four[2:], strict=True)
     }
-    started = [hub.start("up", "--public", hub.machine.address, "--json")]
+    chosen = ("--port", "443", "--bus-port", "8443", "--store-port", "9443", "--console-port", "10443")
+    started = [hub.start("up", "--public", hub.machine.address, *chosen, "--json")]
     try:
         assert started[0].stdout is not None
         told = json.loads(started[0].stdout.readline())
+        assert told["ports"] == {**PORTS, "console": 10443}
         way.begin()
         (hub.folder / "schema.yaml").write_text(SCHEMA)
         (hub.folder / "job.yaml").write_text(JOB)

@@ -335,6 +335,23 @@ def test_doctor_with_a_hub_checks_release_clock_bus_key_and_the_sites_clocks(run
     assert "version 1" in found["state"]["found"]
 
 
+def test_doctor_looks_for_a_bus_where_its_kind_of_address_leads(
+    run: Run, project: ScriptedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def none(address: tuple[str, int], **_: object) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    bus = "wss://bus.test,ws://bus.test,tls://bus.test,wss://bus.test:8443"
+    project.answer("GET", "/v1/hub", (200, {"name": "h", "version": "0.1.0", "time": "", "bus_url": bus}))
+    with monkeypatch.context() as patch:
+        patch.setattr("hanse.cli.checks.hub.socket.create_connection", none)
+        run("doctor", "--json")
+    assert asked[-4:] == [("bus.test", port) for port in (443, 80, 4222, 8443)]
+
+
 def test_doctor_says_what_is_not_well_and_what_to_do(run: Run, project: ScriptedHub) -> None:
     port = free_ports(1)[0]
     hub_info = {

@@ -190,6 +190,31 @@ def test_ports_stay_the_same_and_a_given_one_is_remembered(tmp_path: Path) -> No
     assert state.url() == "http://127.0.0.1:4711"
 
 
+def test_chosen_ports_win_over_kept_ones_and_are_kept(tmp_path: Path) -> None:
+    state, further = StateFolder(tmp_path), ("public bus", "console")
+    first = state.ports(None, further)
+    chosen = state.ports(None, further, {"public bus": 443})
+    assert chosen == {**first, "public bus": 443}
+    assert state.ports(None, further) == chosen
+    assert state.ports(None) == {name: chosen[name] for name in ("http", "bus", "store")}
+    assert state.ports(None, further) == chosen, "also past a start that has no use for it"
+
+
+def test_a_kept_port_gives_way_to_the_one_that_is_chosen(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    first = state.ports(None, ["console"])
+    moved = state.ports(None, ["console"], {"console": first["store"]})
+    assert moved["console"] == first["store"]
+    assert len({*moved.values()}) == 4
+    assert {**moved, "console": 0, "store": 0} == {**first, "console": 0, "store": 0}
+
+
+def test_one_port_is_not_chosen_for_two_uses(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match="--bus-port: '443' is not a port of its own: --port has it"):
+        StateFolder(tmp_path).ports(443, ["public bus"], {"public bus": 443})
+    assert not (tmp_path / "ports.json").exists()
+
+
 def test_a_damaged_list_of_ports_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     for text in ("", "[]", '{"http": "x"}'):
         (tmp_path / "ports.json").write_text(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates import ThrowawayCa
 from hanse.embedded.state import StateFolder
 from hanse_operations.servers.program import free_ports
 
@@ -40,6 +41,44 @@ def test_a_port_that_is_taken_is_named_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "hub" / "nats").exists(), "no server was begun"
 
 
+@pytest.mark.parametrize(
+    ("option", "use"), [("--bus-port", "public bus"), ("--store-port", "public store"), ("--console-port", "console")]
+)
+def test_a_chosen_port_that_is_taken_is_named_with_its_option(tmp_path: Path, option: str, use: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, said = up("--state", tmp_path / "hub", "--public", "localhost", "--bind", "127.0.0.1", option, port)
+    assert (status, said[0]) == (5, f"hanse: port {port} ({use}): another program listens on it")
+    assert said[1].strip() == f"stop that one, or take another by {option}"
+
+
+def test_one_port_for_two_uses_is_refused(tmp_path: Path) -> None:
+    status, said = up("--state", tmp_path / "hub", "--port", 8443, "--console-port", 8443)
+    assert (status, said) == (2, ["hanse: --console-port: '8443' is not a port of its own: --port has it"])
+
+
+def test_a_port_that_is_for_those_with_a_privilege_is_said_to_be(tmp_path: Path) -> None:
+    if int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) <= 443:
+        pytest.skip("anybody may listen on any port here")
+    drop = ("setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service")
+    before = drop if os.geteuid() == 0 else ()
+    status, said = up("--state", tmp_path / "hub", "--port", 443, before=before)
+    assert (status, said[0]) == (2, "hanse: 127.0.0.1:443: nothing can listen there: permission denied")
+    assert "CAP_NET_BIND_SERVICE" in said[1]
+
+
+def test_a_key_that_does_not_fit_the_certificate(tmp_path: Path) -> None:
+    authority = ThrowawayCa(tmp_path)
+    one, other = authority.issue("one"), authority.issue("other")
+    shown = ("--public", "localhost", "--cert", one.cert)
+    status, said = up("--state", tmp_path / "hub", *shown, "--key", other.key)
+    assert status == 2
+    assert said == [f"hanse: certificate {one.cert} with key {other.key}: the key is that of another certificate"]
+    status, said = up("--state", tmp_path / "hub", *shown, "--key", tmp_path / "none.key")
+    assert (status, "none.key" in said[0]) == (2, True)
+    assert not (tmp_path / "hub").exists(), "nothing was begun"
+
+
 def test_a_port_of_the_state_that_somebody_took_meanwhile_is_named_with_its_use(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "hub")
     state.root.mkdir()
@@ -48,6 +87,20 @@ def test_a_port_of_the_state_that_somebody_took_meanwhile_is_named_with_its_use(
         status, said = up("--state", state.root)
     assert (status, said[0]) == (5, f"hanse: port {port} (bus): another program listens on it")
     assert "ports.json" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--url", "http://hub.example.org"), ("--bus-url", "https://bus.example.org"), ("--bus-url", "bus.example.org"),
+        ("--store-url", "https://example.org/store"), ("--console-url", "https://ada@example.org"),
+    ],
+)  # fmt: skip
+def test_an_address_that_cannot_be_told(tmp_path: Path, option: str, value: str) -> None:
+    status, said = up("--state", tmp_path / "hub", "--public", "hub.example.org", option, value)
+    scheme = "wss" if option == "--bus-url" else "https"
+    assert status == 2
+    assert said == [f"hanse: {option}: '{value}' is not {scheme}://HOST or {scheme}://HOST:PORT, without a path"]
 
 
 @pytest.mark.parametrize("below", ["", "hub", "a/hub"])
@@ -97,8 +150,9 @@ def test_servers_that_are_not_installed_are_named_with_what_installs_them(tmp_pa
 
 
 def test_what_is_for_other_machines_needs_to_be_said(tmp_path: Path) -> None:
-    status, said = up("--state", tmp_path / "hub", "--bind", "127.0.0.1")
-    assert (status, said[0]) == (2, "hanse: --bind: it is for other machines, and --public is not given")
+    for option, value in {"--bind": "127.0.0.1", "--bus-port": "8443", "--store-url": "https://store.test"}.items():
+        status, said = up("--state", tmp_path / "hub", option, value)
+        assert (status, said[0]) == (2, f"hanse: {option}: it is for other machines, and --public is not given")
     status, said = up("--state", tmp_path / "hub", "--public", "hub.example.org", "--bind", "192.0.2.1")
     assert status == 2
     assert "nothing can listen there: cannot assign requested address" in said[0]

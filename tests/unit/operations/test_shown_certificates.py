@@ -64,3 +64,12 @@ def test_what_cannot_be_shown_is_refused_before_anything_starts(given: dict[str,
 @pytest.mark.parametrize(("host", "url"), [("hub", "https://hub:1"), ("2001:db8::1", "https://[2001:db8::1]:1")])
 def test_addresses_for_other_machines(host: str, url: str) -> None:
     assert Public(host).address("https", 1) == url
+
+
+def test_a_certificate_has_the_names_of_a_front_too() -> None:
+    told = {"public bus": "wss://bus.example.org", "public store": "https://store.example.org:8443"}
+    public = Public("hub.example.org", told=told)
+    assert list(public.hosts()) == ["hub.example.org", "bus.example.org", "store.example.org"]
+    assert public.told_address("public bus", 8444) == "wss://bus.example.org"
+    assert public.told_address("public store", 8445) == "https://store.example.org:8443"
+    assert public.told_address("http", 8443) == "https://hub.example.org:8443"

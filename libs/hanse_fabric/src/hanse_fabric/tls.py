@@ -138,5 +138,7 @@ def _load_pair(context: ssl.SSLContext, cert: Path | None, key: Path | None) -> 
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "the key is that of another certificate"
         return f"not a usable PEM file ({error.reason or error})"
     return error.strerror or str(error)

@@ -1,5 +1,5 @@
-"""The datapod's command line: join, run, leave, verify-log, budget, sandbox, status, what the administrator decides,
-and rehearsals without a hub.
+"""The datapod's command line: join, run, leave, backup, verify-log, budget, sandbox, status, what the administrator
+decides, and rehearsals without a hub.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hanse_datapod.agreeing import add_agreeing
+from hanse_datapod.backing_up import add_backing_up
 from hanse_datapod.deciding import add_deciding
 from hanse_datapod.leaving import add_leaving
 from hanse_datapod.settings import DatapodSettings
@@ -22,7 +23,7 @@ from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset(
     {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
-    | {"window", "pause", "resume", "approve", "withdraw", "used", "preview", "agree", "leave"}
+    | {"window", "pause", "resume", "approve", "withdraw", "used", "preview", "agree", "leave", "backup"}
 )
 
 
@@ -49,6 +50,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
     add_agreeing(commands)
     add_leaving(commands)
+    add_backing_up(commands)
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
                          "in the paths of data {name} stands for the folder's name")  # fmt: skip

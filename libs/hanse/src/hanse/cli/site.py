@@ -121,6 +121,12 @@ def leave(context: typer.Context) -> None:
 
 
 @app.command(context_settings=AS_GIVEN)
+def backup(context: typer.Context) -> None:
+    """Write an archive of the home to a file, while its datapod does not run."""
+    _datapod("backup", context.args)
+
+
+@app.command(context_settings=AS_GIVEN)
 def run(context: typer.Context) -> None:
     """Run the datapod in this terminal; takes the options of `python -m hanse_datapod run`."""
     _datapod("run", context.args)

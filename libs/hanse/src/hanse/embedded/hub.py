@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import os
-import ssl
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,8 @@ from typing import ClassVar, Self
 from hanse.embedded.nursery import SERVICES, Kind, Nursery
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.public import Public
-from hanse.embedded.state import StateFolder
+from hanse.embedded.readiness import PORT_FILE, Readiness
+from hanse.embedded.state import PORT_OPTIONS, StateFolder
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.durable import write_durably
 from hanse_fabric.folders import no_address
@@ -48,6 +48,7 @@ class EmbeddedHub:
     Args:
         folder: its state; a later start in the same folder finds everything again.
         http_port: the API's port; None for the one chosen at the first start.
+        ports: further ports that are chosen, by their use: `console`, and of `PUBLIC_PORTS`.
         aggregators, coordinators, compensators, registries: replicas.
         sharing: how many compensators share masks: each with a key and a memory of its own.
         bus_servers: members of the bus's cluster, each with a copy of all streams: 1, 3 or 5.
@@ -64,6 +65,8 @@ class EmbeddedHub:
         bus_url: the bus's servers, separated by commas.
         ca: the authority that signed the hub's certificate; None: there is no certificate, or systems know it.
         public_ports: that other machines need, by their use.
+        addresses: that other machines are told, by their use.
+        direct_url: of the HTTP API at this machine's own port: `url` may be a front's.
         console_url: of the web console; empty: there is none.
         leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
@@ -81,6 +84,7 @@ class EmbeddedHub:
         folder: Path,
         *,
         http_port: int | None = None,
+        ports: Mapping[str, int] | None = None,
         aggregators: int = 1,
         coordinators: int = 1,
         compensators: int = 1,
@@ -96,7 +100,7 @@ class EmbeddedHub:
         console: bool = False,
     ) -> None:
         self.state = StateFolder(no_address(folder, "state folder").absolute())
-        self._http_port = http_port
+        self._http_port, self._chosen_ports = http_port, dict(ports or {})
         self._aggregators = aggregators
         self._coordinators = coordinators
         self._compensators = compensators
@@ -110,7 +114,7 @@ class EmbeddedHub:
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
-        self.url = ""
+        self.url = self.direct_url = ""
         self.api_key = ""
         self.compensator_key = ""
         self.sharing_keys: dict[str, str] = {}
@@ -119,6 +123,7 @@ class EmbeddedHub:
         self.monitoring: list[str] = []
         self.ca: Path | None = None
         self.public_ports: dict[str, int] = {}
+        self.addresses: dict[str, str] = {}
         self.console_url = ""
 
     async def __aenter__(self) -> Self:
@@ -151,7 +156,7 @@ class EmbeddedHub:
             further.append("console")
         if self._public is not None:
             further += PUBLIC_PORTS
-        ports = self.state.ports(self._http_port, further)
+        ports = self.state.ports(self._http_port, further, self._chosen_ports)
         await asyncio.to_thread(self._check_free, ports)
         self.bus_url = self._bus_url(ports)
         if self._leaves:
@@ -163,18 +168,18 @@ class EmbeddedHub:
         since = authority.renew_services() if self._end_former_tokens else None
         self.api_key = self.state.api_key() or make_api_key().text
         write_durably(self.state.key_file, self.api_key + "\n")
-        self.url = f"http://{_HOST}:{ports['http']}"
+        self.url = self.direct_url = f"http://{_HOST}:{ports['http']}"
         if self._public is not None:
-            hosts = list(dict.fromkeys((self._public.host, _HOST, "localhost")))
+            hosts = list(dict.fromkeys((*self._public.hosts(), _HOST, "localhost")))
             if self._public.cert is None:
                 self._shown = own_certificate(self.state.root / "tls", hosts, datetime.now(UTC))
-            self.url = self._public.address("https", ports["http"])
-            self.public_ports = {name: ports[name] for name in ("http", "public bus", "public store")}
+            uses = ("http", "public bus", "public store", *(["console"] if self._console else []))
+            self.public_ports = {use: ports[use] for use in uses}
+            self.addresses = {use: self._public.told_address(use, ports[use]) for use in uses}
+            self.url, self.direct_url = self.addresses["http"], self._public.address("https", ports["http"])
         self.ca = None if self._shown is None else self._shown.ca
         if self._console:
-            self.console_url = self._console_url(ports["console"])
-            if self._public is not None:
-                self.public_ports["console"] = ports["console"]
+            self.console_url = self.addresses.get("console") or f"http://{_HOST}:{ports['console']}"
         self.state.remember_address(self.url, self.ca)
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
@@ -228,11 +233,12 @@ class EmbeddedHub:
     def _check_free(self, ports: dict[str, int]) -> None:
         """Check this machine's own ports, and those that other machines reach where they reach them."""
         shown = {"http", "public bus", "public store", "console"} & set(ports) if self._public is not None else set()
-        check_free({name: port for name, port in ports.items() if name not in shown})
+        own = {name: port for name, port in ports.items() if name not in shown}
+        check_free(own, options=PORT_OPTIONS)
         if self._public is not None:
-            check_free({name: ports[name] for name in shown}, host=self._public.bind)
+            check_free({name: ports[name] for name in shown}, host=self._public.bind, options=PORT_OPTIONS)
 
-    def _told(self, ports: dict[str, int]) -> dict[str, str]:
+    def _told(self) -> dict[str, str]:
         """Settings of the coordinator that say how other machines reach the hub."""
         if self._public is None or self._shown is None:
             return {"HANSE_HTTP_HOST": _HOST}
@@ -240,12 +246,9 @@ class EmbeddedHub:
         return {
             "HANSE_HTTP_HOST": self._public.bind, "HANSE_HTTP_CA": ca,
             "HANSE_TLS_CERT": str(self._shown.cert), "HANSE_TLS_KEY": str(self._shown.key),
-            "HANSE_BUS_PUBLIC_URL": self._public.address("wss", ports["public bus"]),
+            "HANSE_BUS_PUBLIC_URL": self.addresses["public bus"],
             "HANSE_BUS_PUBLIC_CA": ca or "system", "HANSE_STORE_PUBLIC_CA": ca or "system",
         }  # fmt: skip
-
-    def _console_url(self, port: int) -> str:
-        return f"http://{_HOST}:{port}" if self._public is None else self._public.address("https", port)
 
     def _of_console(self) -> dict[str, str]:
         """Settings of the coordinator: where the console is, and by what it is known: its address is no sign."""
@@ -259,7 +262,7 @@ class EmbeddedHub:
         given = self._public is not None and self._public.cert is not None
         scheme = "http" if self._public is None else "https"
         own = {
-            "HANSE_CONSOLE_HUB": self.url if given else f"{scheme}://{_HOST}:{ports['http']}",
+            "HANSE_CONSOLE_HUB": self.direct_url if given else f"{scheme}://{_HOST}:{ports['http']}",
             "HANSE_CONSOLE_HUB_PUBLIC": self.url,
             "HANSE_CONSOLE_HOST": _HOST if self._public is None else self._public.bind,
             "HANSE_CONSOLE_PORT": str(ports["console"]),
@@ -298,7 +301,7 @@ class EmbeddedHub:
         for index in range(self._coordinators):
             name = "coordinator" if index == 0 else f"coordinator-{index + 1}"
             own = {
-                **self._told(ports),
+                **self._told(),
                 "HANSE_HTTP_PORT": str(ports["http"] if index == 0 else 0),
                 "HANSE_BOOTSTRAP_KEY_FILE": str(self.state.key_file),
                 "HANSE_BUS_AUTHORITY": str(self.state.authority),
@@ -323,7 +326,7 @@ class EmbeddedHub:
         self, name: str, module: str, ports: dict[str, int], role: Role, authority: BusAuthority, own: dict[str, str]
     ) -> ChildSpec:
         key = store_keys(self.state.root / "store")[role.value]
-        port_file = self.state.root / f"{name}.health"
+        port_file = self.state.root / f"{name}{PORT_FILE}"
         environment = {
             "HANSE_BUS_URL": self._bus_url(ports),
             "HANSE_BUS_CREDS": str(authority.service_credentials(role)),
@@ -339,17 +342,17 @@ class EmbeddedHub:
             **own,
         }
         if self._public is not None:
-            environment["HANSE_STORE_PUBLIC_URL"] = self._public.address("https", ports["public store"])
+            environment["HANSE_STORE_PUBLIC_URL"] = self.addresses["public store"]
         return self._spec(name, module, environment)
 
     def _console_spec(self, ports: dict[str, int]) -> ChildSpec:
         """It gets no key, neither of the bus nor of the store."""
-        health = _health_port(self.state.root / "console.health")
+        health = _health_port(self.state.root / f"console{PORT_FILE}")
         environment = {"HANSE_HEALTH_HOST": _HOST, "HANSE_HEALTH_PORT": str(health), **self._console_settings(ports)}
         return self._spec("console", "hanse_console", environment)
 
     def _spec(self, name: str, module: str, environment: dict[str, str]) -> ChildSpec:
-        ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]), tls="HANSE_TLS_CERT" in environment)
+        ready = Readiness(int(environment["HANSE_HEALTH_PORT"]), tls="HANSE_TLS_CERT" in environment)
         return ChildSpec(name, (sys.executable, "-m", module), environment, ready.ask)
 
 
@@ -358,34 +361,6 @@ def _given(public: Public) -> Shown | None:
     if public.cert is None or public.key is None:
         return None
     return Shown(public.cert.absolute(), public.key.absolute(), public.ca and public.ca.absolute())
-
-
-class _Readiness:
-    """Asks a service's /readyz."""
-
-    def __init__(self, port: int, *, tls: bool) -> None:
-        self._port = port
-        self._context: ssl.SSLContext | None = None
-        if tls:  # it is on loopback, and is asked for nothing but a word: whose certificate it shows does not matter
-            self._context = ssl.create_default_context()
-            self._context.check_hostname = False
-            self._context.verify_mode = ssl.CERT_NONE
-
-    async def ask(self) -> bool:
-        try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(_HOST, self._port, ssl=self._context), 1)
-        except (OSError, TimeoutError):
-            return False
-        try:
-            writer.write(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            line = await asyncio.wait_for(reader.readline(), 2)
-            return b" 200 " in line
-        except (OSError, TimeoutError):
-            return False
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 def _health_port(file: Path) -> int:

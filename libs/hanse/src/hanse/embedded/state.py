@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,13 @@ from hanse_fabric.durable import try_lock, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 PORTS = ("http", "bus", "store")
+PORT_OPTIONS = {
+    "http": "--port",
+    "public bus": "--bus-port",
+    "public store": "--store-port",
+    "console": "--console-port",
+}
+"""By which `hanse up` is told a port, by what the port is for."""
 _LOOKED_AT_S = 0.02
 """Longer than somebody who looks whether a hub runs holds its lock."""
 
@@ -144,17 +151,30 @@ class StateFolder:
                 hint="give the hub a folder of its own with --state",
             ) from None  # fmt: skip
 
-    def ports(self, http_port: int | None, further: Sequence[str] = ()) -> dict[str, int]:
-        """The hub's ports, and `further` ones by name: chosen free at the first start, remembered for the next ones."""
+    def ports(
+        self, http_port: int | None, further: Sequence[str] = (), chosen: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """The hub's ports, and `further` ones by name: free ones at the first start, remembered for the next ones.
+        Those that are `chosen` (and `http_port`) win over remembered ones, and are remembered.
+
+        Raises:
+            HanseError: INVALID_INPUT where one port is chosen for two uses.
+        """
         remembered, names = self._remembered(), (*PORTS, *further)
+        wanted = {**({"http": http_port} if http_port else {}), **(chosen or {})}
+        taken = dict[int, str]()
+        for name, port in wanted.items():
+            if port in taken:
+                raise invalid(PORT_OPTIONS[name], str(port), f"a port of its own: {PORT_OPTIONS[taken[port]]} has it")
+            taken[port] = name
         from hanse_operations.servers.program import free_ports  # not there beside a client alone
 
-        fresh = dict(zip(names, free_ports(len(names), shifted=10_000), strict=True))
-        chosen = {name: remembered.get(name, fresh[name]) for name in names}
-        if http_port:
-            chosen["http"] = http_port
-        write_durably(self.root / "ports.json", json.dumps(chosen, indent=1))
-        return chosen
+        others = (port for port in free_ports(len(names) + len(wanted), shifted=10_000) if port not in taken)
+        fresh = dict(zip(names, others, strict=False))
+        kept = {name: port for name, port in remembered.items() if port not in taken}
+        ports = {name: wanted.get(name) or kept.get(name) or fresh[name] for name in names}
+        write_durably(self.root / "ports.json", json.dumps({**kept, **ports}, indent=1))
+        return ports
 
     def api_key(self) -> str | None:
         """The operator's key, if the hub was ever started."""

@@ -58,10 +58,17 @@ def find_binary(name: str, package: str) -> str:
     return found
 
 
-def check_free(ports: Mapping[str, int], *, host: str = "127.0.0.1", patience: float = 2.0) -> None:
+def check_free(
+    ports: Mapping[str, int],
+    *,
+    host: str = "127.0.0.1",
+    patience: float = 2.0,
+    options: Mapping[str, str] | None = None,
+) -> None:
     """Check that servers can be started on these ports, by what they are for.
 
     Args:
+        options: of the command line, by which another port is taken, by what it is for.
         patience: seconds to wait for a server of before, which may be ending.
 
     Raises:
@@ -71,9 +78,10 @@ def check_free(ports: Mapping[str, int], *, host: str = "127.0.0.1", patience: f
     while (taken := next((each for each in ports.items() if not _can_listen(host, each[1])), None)) is not None:
         if time.monotonic() > end:
             use, port = taken
+            option = (options or {}).get(use)
             raise HanseError(
                 ErrorCode.CONFLICT, f"port {port} ({use}): another program listens on it",
-                hint="stop that one, or take another: by --port for the HTTP API, in the state's ports.json for all",
+                hint="stop that one, or take another " + (f"by {option}" if option else "in the state's ports.json"),
             )  # fmt: skip
         time.sleep(0.05)
 
@@ -88,7 +96,10 @@ def _can_listen(host: str, port: int) -> bool:
             if error.errno == errno.EADDRINUSE:
                 return False
             said = (error.strerror or str(error)).lower()
-            raise HanseError(ErrorCode.INVALID_INPUT, f"{host}:{port}: nothing can listen there: {said}") from None
+            hint = "ports below 1024 need the capability CAP_NET_BIND_SERVICE" if error.errno == errno.EACCES else ""
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"{host}:{port}: nothing can listen there: {said}", hint=hint
+            ) from None
     return True
 
 

@@ -16,6 +16,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 LARGEST_SKEW_S = 60.0
 _NATS_PORT = 4222
+_PORTS = {"wss": 443, "ws": 80}
 _WAIT_S = 3.0
 _ADVICE = {
     ErrorCode.UNAUTHENTICATED: "give a valid key: --api-key, or HANSE_API_KEY",
@@ -68,7 +69,7 @@ def _clock(told: str) -> Finding:
 def _reachable(check: str, url: str) -> Finding:
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or _NATS_PORT
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme, _NATS_PORT)
     except ValueError:
         host, port = None, 0
     if not host:
