@@ -32,7 +32,6 @@ from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import TRAINING_KINDS, DataState, DataSummary, Worker, WorkOutcome, WorkRequest
-from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.clock import SystemClock
@@ -45,9 +44,11 @@ from hanse_fabric.subjects import PARTICIPANTS, Role
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.works.people import rows, sketch
+from hanse_schemas.http.joining import Joined
 from hanse_schemas.schema import DataSchema, OpenSchema
-from hanse_site import SiteIdentity, SiteLink, load_identity
-from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
+from hanse_site import SiteIdentity, SiteLink
+from hanse_site.enrol import _store
+from hanse_site.identity import SIGNING_KEY
 from hub_doors import hub_doors
 from links import unlimited
 from servers import NatsServer
@@ -194,15 +195,13 @@ class Stage:
         home.mkdir()
         SigningKey.create().save(home / SIGNING_KEY)
         key = KeyPair.create(KeyKind.USER)
-        token = self.server.authority.participant_jwt(self.project, name, key.public)
-        (home / BUS_CREDS).write_text(credentials(token, key))
-        record = SiteRecord(
-            hub="http://hub.example", hub_name="", project=self.project, participant=name, bus_url=self.server.url,
-            api_key="", data_schema=schema, token_id="t", joined_at=datetime.now(UTC),
-        )  # fmt: skip
-        (home / RECORD).write_bytes(record.encode())
-        identity = load_identity(home)
-        assert identity is not None
+        told = {
+            "project": self.project, "participant": name, "bus_url": self.server.url, "bus_ca": None, "store_ca": None,
+            "bus_jwt": self.server.authority.participant_jwt(self.project, name, key.public), "schema": schema,
+            "hub_name": "", "api_key": "",
+        }  # fmt: skip
+        joined = Joined.model_validate(told)
+        identity = _store(home, "http://hub.example", "t", key, joined, datetime.now(UTC), None)
         made = self.sites[name] = Site(identity, worker, Policy(), self.folder / "store", schema)
         return made
 

@@ -1,4 +1,4 @@
-"""A hub that has the counts of an evaluation twice: with something beside the model that no site reads, as if that made
+"""A hub that has the counts of an evaluation twice: with something beside the model that changes nothing, as if it made
 another work, and the second time without one site. The difference is that one's counts: of its people, by their scores.
 Or it moves the model by next to nothing, which is another work indeed: only fixed members, or noise, help against that.
 """
@@ -32,7 +32,11 @@ OLD = 40.0
 BESIDE: dict[str, dict[str, Any]] = {
     "an object": {"extras": {"control": model_ref(MODEL)}},
     "a plug-in": {"config": {"plugins": {"strategy own": "a" * 64}}},
+    "a default that follows from the schema": {"config": {"train": {"loss": "cross_entropy"}}},
+    "a default that follows from the model": {"config": {"model": {"name": "logistic", "inputs": [1]}}},
+    "a setting of training": {"config": {"train": {"loss": {"name": "cross_entropy", "class_weights": [1.0, 2.0]}}}},
 }
+CODE = "a" * 64
 
 
 @pytest.fixture
@@ -94,10 +98,60 @@ async def test_an_evaluation_is_no_other_work_by_what_no_site_reads(wards: Any, 
 async def test_control_where_what_nobody_reads_makes_another_work_one_sites_counts_are_read(
     wards: Any, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
-    monkeypatch.setattr(binding, "_objects", lambda task: {"model": task.model, "extras": dict(task.extras or {})})
-    monkeypatch.setattr(binding, "_read", lambda task: task.config)
+    all_that_is_said_counts(monkeypatch)
     async with wards() as hub:
         assert await one_sites_counts(hub, **BESIDE[beside]) == (targets(), "")
+
+
+def all_that_is_said_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: an evaluation is another work by whatever is said or sent with the model."""
+    monkeypatch.setattr(binding, "_objects", lambda task: {"model": task.model, "extras": dict(task.extras or {})})
+    monkeypatch.setattr(binding, "_read", lambda task: task.config)
+
+
+async def one_sites_loss(hub: LyingHub) -> tuple[float | None, str]:
+    """What a site's own code measures of the target, as the hub reads it; or why it does not."""
+    plan, found = hub.plan(), []
+    for number, (names, said) in enumerate([(hub.stage.names, {}), (without(hub, TARGET), {"nothing": "reads this"})]):
+        config, session, run = {"code": {"name": "own", "digest": CODE}} | said, f"s{number}", f"run{number:09}"
+        results = await hub.ask(
+            *(
+                hub.task(name, session, kind=TaskKind.EVALUATE, plan=plan, model=MODEL, config=config, run=run)
+                for name in names
+            )
+        )
+        assert refusals(results) == {}
+        answer = await hub.ask_masks(results, session, run=run)
+        if answer.sum is None:
+            return None, answer.reason
+        tallies = [await hub.file(result, result.tally) for result in results.values()]
+        total = sum_tallies(tallies, plan, [await hub.tally_masks(answer)])
+        found.append(total.metrics["loss"] * total.weight)
+    return found[0] - found[1], ""
+
+
+BY_CODE = {"sites": 5, "site_code": {"digests": [CODE]}}
+
+
+async def test_an_evaluation_by_a_sites_own_code_is_no_other_work_by_a_setting_that_it_does_not_read(
+    attacked: Attacked,
+) -> None:
+    async with attacked(**BY_CODE) as hub:
+        read, why = await one_sites_loss(hub)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.control("test_an_evaluation_by_a_sites_own_code_is_no_other_work_by_a_setting_that_it_does_not_read")
+async def test_control_where_any_setting_makes_another_work_what_the_code_measures_of_one_site_is_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_that_is_said_counts(monkeypatch)
+    async with attacked(**BY_CODE) as hub:
+        read, why = await one_sites_loss(hub)
+        worker, model = hub.stage.sites[TARGET].worker, MODEL.astype(np.float32).astype(np.float64)
+        assert read is not None, why
+        assert abs(read - np.mean((worker.x @ model - worker.y) ** 2)) < 1e-3
 
 
 MOVED = {"old": OLD + 1e-4}

@@ -21,6 +21,7 @@ from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, MaskingMode, TaskKind
 from hanse_fabric.subjects import EXCHANGE
+from hanse_learning import binding
 from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.coordination import order_masks, shared_ahead
 from hanse_privacy.ring.codec import decode
@@ -272,22 +273,23 @@ class Normalised(Regression):
         raise HanseError(ErrorCode.TRAINING_FAILED, "the sum has come, and nothing else does")
 
 
-FEDTAN = {
+FEDTAN: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [4], "batch_norm": True},
     "train": {"steps": 1, "algorithm": {"name": "fedtan", "patience": 1.0}},
 }
 
 
 async def sum_within(
-    hub: LyingHub, session: str, names: list[str], number: int, sent: Array = MODEL, opened: list[str] | None = None
-) -> tuple[Array | None, str]:
+    hub: LyingHub, session: str, names: list[str], number: int, sent: Array = MODEL, opened: list[str] | None = None,
+    config: Any = FEDTAN,
+) -> tuple[Array | None, str]:  # fmt: skip
     """The sum of what sites contribute in the middle of a round, which needs no unmasking.
 
     Args:
         opened: for whom the session is, of whom `names` share secrets and take part; None: for these.
     """
     run, ring = f"runof{session:0>7}", sum_ring(hub.plan(mode="pairwise"))
-    model = hub.task(TARGET, model=sent, config=FEDTAN)
+    model = hub.task(TARGET, model=sent, config=config)
     adverts = await hub.adverts(opened or names, run=run)
     request = hub.share_request(adverts, session, run=run, work=work_digest(model))
     shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
@@ -297,7 +299,7 @@ async def sum_within(
     plan, said = hub.plan(mode="pairwise"), len(hub.heard)
     results = await hub.ask(
         *(
-            hub.task(name, model=sent, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=FEDTAN,
+            hub.task(name, model=sent, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=config,
                      round=number, payload=base64.b64encode(orders.payloads[name]))
             for name in names
         )
@@ -367,6 +369,44 @@ async def test_control_sites_that_ask_their_memory_before_they_share_alone_tell_
     monkeypatch.setattr(Works, "begin", lambda *_, **__: None)
     async with attacked(worker=Normalised) as hub:
         read, why = await session_without_one(hub)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+NEXT_TO_NOTHING = {
+    "a rule that matches nothing": FEDTAN
+    | {"model": FEDTAN["model"] | {"state": [{"match": "nothing", "keep": "frozen"}]}},
+    "another rate of learning": FEDTAN | {"train": FEDTAN["train"] | {"optimizer": {"name": "sgd", "lr": 0.5}}},
+}
+"""Settings by which the first sum within a step is the same."""
+
+
+async def settings_without_one(hub: LyingHub, config: Any) -> tuple[Array | None, str]:
+    """The same numbers by other settings, and one site fewer."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    second, why = await sum_within(hub, "s1", without(hub, TARGET), 1, config=config)
+    return (None, why) if second is None else (first - second, "")
+
+
+@pytest.mark.parametrize("config", NEXT_TO_NOTHING)
+async def test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_settings_are_said(
+    attacked: Attacked, config: str
+) -> None:
+    async with attacked(worker=Normalised) as hub:
+        read, why = await settings_without_one(hub, NEXT_TO_NOTHING[config])
+        assert read is None
+        assert "was unmasked already" in why
+
+
+@pytest.mark.parametrize("config", NEXT_TO_NOTHING)
+@pytest.mark.control("test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_settings_are_said")
+async def test_control_where_settings_make_another_work_they_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    monkeypatch.setattr(binding, "patience_of", lambda _: None)
+    async with attacked(worker=Normalised) as hub:
+        read, why = await settings_without_one(hub, NEXT_TO_NOTHING[config])
         assert read is not None, why
         assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
 

@@ -20,7 +20,7 @@ from hanse_compensator import members
 from hanse_datapod.agent import admission
 from hanse_datapod.home import works
 from hanse_datapod.masking import answer, binding
-from hanse_datapod.masking.binding import MARK
+from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_fabric.messages import MaskingMode, Outcome, PrivacyTerms, RingPlan, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.masks.bound import Asked
@@ -30,6 +30,7 @@ from hanse_privacy.pairwise.streams import residual_masks
 from hanse_privacy.ring import files
 from hanse_privacy.ring import plan as ring_plan
 from hanse_privacy.ring.codec import decode
+from hanse_site.identity import BOUND
 
 TARGET = "site-0"
 SAME = Asked(request=b"0" * 32, work=b"0" * 32)
@@ -275,19 +276,65 @@ async def test_control_without_the_check_a_site_works_with_the_seed_that_it_is_s
         assert results[TARGET].outcome is Outcome.DONE
 
 
+def joined_by_0_1_0(hub: LyingHub) -> None:
+    """Homes that were made by that release, of which nobody knows whether the hub could bind its requests then."""
+    for site in hub.stage.sites.values():
+        (site.home / BOUND).unlink()
+
+
+def never_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a policy that says nothing of it never requires that requests are bound."""
+    monkeypatch.setattr(MaskingPolicy, "bound_alone", property(lambda rules: rules.bound == "required"))
+
+
+OFFERED = {"masking": {"bound": "offered"}}
+
+
+@pytest.mark.parametrize("policy", [{}, OFFERED], ids=["masks required", "as the administrator has it"])
+async def test_a_hub_that_never_bound_a_request_is_answered_by_no_site_that_has_joined_it(
+    attacked: Attacked, policy: dict[str, Any]
+) -> None:
+    async with attacked(**policy) as hub:
+        results, _ = await asked_apart(hub, smallest_bound, bound=False)
+        assert set(refusals(results)) == set(hub.stage.names)
+        assert all("bound to nothing" in reason for reason in refusals(results).values())
+
+
+async def test_where_masks_are_required_homes_of_release_0_1_0_answer_no_such_hub_either(attacked: Attacked) -> None:
+    async with attacked() as hub:
+        joined_by_0_1_0(hub)
+        results, _ = await asked_apart(hub, smallest_bound, bound=False)
+        assert set(refusals(results)) == set(hub.stage.names)
+        assert all("masking.bound" in reason for reason in refusals(results).values())
+
+
+@pytest.mark.control(
+    "test_a_hub_that_never_bound_a_request_is_answered_by_no_site_that_has_joined_it",
+    "test_where_masks_are_required_homes_of_release_0_1_0_answer_no_such_hub_either",
+)
+async def test_control_where_neither_home_nor_policy_wants_it_a_hub_that_binds_nothing_reads_the_target(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_required(monkeypatch)
+    async with attacked() as hub:
+        joined_by_0_1_0(hub)
+        results, known = await asked_apart(hub, smallest_bound, bound=False)
+        assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)
+
+
 async def unbound_after_bound(hub: LyingHub, forget: bool) -> tuple[Results, float]:
     """Everybody has answered a bound task; then the hub says that it is of release 0.1.0."""
     names = hub.stage.names
+    joined_by_0_1_0(hub)
     before = await hub.ask(*(hub.task(name, "r0-train", model=MODEL / 2) for name in names))
     assert refusals(before) == {}
     if forget:
-        for site in hub.stage.sites.values():
-            (site.home / MARK).unlink()
+        joined_by_0_1_0(hub)
     return await asked_apart(hub, smallest_bound, bound=False)
 
 
 async def test_a_site_that_was_asked_with_a_bound_request_takes_no_other_again(attacked: Attacked) -> None:
-    async with attacked() as hub:
+    async with attacked(**OFFERED) as hub:
         results, _ = await unbound_after_bound(hub, forget=False)
         assert set(refusals(results)) == set(hub.stage.names)
         assert all("bound to nothing" in reason for reason in refusals(results).values())
@@ -298,7 +345,7 @@ async def test_control_sites_that_forget_it_are_read_as_those_of_release_0_1_0(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(works, "check_cut", lambda *_: None)  # that defence has its own tests
-    async with attacked() as hub:
+    async with attacked(**OFFERED) as hub:
         results, known = await unbound_after_bound(hub, forget=True)
         assert is_read(hub, await hub.sum(results, "s1", hub.plan()), known)
 

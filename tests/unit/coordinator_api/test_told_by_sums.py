@@ -22,8 +22,14 @@ def test_masked_rounds_whose_participants_change_need_noise_and_that_is_said(par
     assert "only noise" in warning
 
 
-@pytest.mark.parametrize("sections", [MASKED, CHANGING, MASKED | CHANGING | NOISE, {
+def test_where_all_sites_are_in_each_round_another_job_may_have_one_fewer_and_that_is_said() -> None:
+    [warning] = told(**MASKED)
+    assert "another that has one site more or fewer" in warning
+    assert "only noise" in warning
+
+
+@pytest.mark.parametrize("sections", [CHANGING, MASKED | NOISE, MASKED | CHANGING | NOISE, {
     "secure_aggregation": {"mode": "ring"}, **CHANGING,
 }])  # fmt: skip
-def test_nothing_is_said_where_members_stay_or_noise_is_there_or_nothing_is_masked(sections: dict[str, Any]) -> None:
+def test_nothing_is_said_where_noise_is_there_or_nothing_is_masked(sections: dict[str, Any]) -> None:
     assert told(**sections) == ()

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.masking.binding import MARK, asked_of, check_binding
+from hanse_datapod.masking.binding import asked_of, check_binding
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 from hanse_learning.binding import request_digest, task_seed, work_digest
+from hanse_site.identity import BOUND as MARK
 from unit.datapod.masked_actors import masked_task, policy
 from unit.datapod.site_actors import task
 
@@ -45,6 +46,17 @@ def test_a_policy_that_requires_it_takes_no_unbound_task_from_the_start(tmp_path
     assert error.code is ErrorCode.POLICY
     assert "masking.bound" in error.message
     check_binding(policy(bound="required"), BOUND, tmp_path)
+
+
+def test_where_masks_are_required_no_unbound_task_is_taken_unless_the_policy_says_so(tmp_path: Path) -> None:
+    assert "masking.bound" in refusal(UNBOUND, tmp_path, required=True).message
+    check_binding(policy(required=True, bound="offered"), UNBOUND, tmp_path)
+
+
+def test_a_home_that_has_joined_by_this_release_takes_none_whatever_the_policy_says(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()  # as enrolling leaves it
+    for rules in ({}, {"bound": "offered"}):
+        assert "when this site joined" in refusal(UNBOUND, tmp_path, **rules).message
 
 
 @pytest.mark.parametrize(

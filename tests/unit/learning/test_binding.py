@@ -100,7 +100,7 @@ def test_the_digests_have_their_golden_values() -> None:
     )
     assert [work_digest(task).hex() for task in (TRAIN, EVALUATE, STUDY)] == [
         "1bd80dc1b283287ba472f87c0a8fe05549eeb6042809805ca4a84f56a847eab6",
-        "2fe6c469bc95eefd9623e383de4fc7b6ba2f1906c9da020afe1c704b381271a7",
+        "cdbd5ac5bd3585b4548987415ee2c790ad003bfd2d7a48c8eeee3b4f1eb0672a",
         "d7191a9500d256ac98e40adcf844c0657e46db1d6fa4f6a256c142581c87a72f",
     ]
 
@@ -225,30 +225,48 @@ def test_algorithms_that_say_nothing_but_their_names_are_different_works() -> No
     assert len(works) == len(names)
 
 
-def test_how_long_a_site_waits_for_the_others_sums_is_the_same_work() -> None:
-    def fedtan(patience: float) -> Task:
-        section = {"algorithm": {"name": "fedtan", "patience": patience}, "optimizer": {"name": "sgd"}}
-        return TRAIN.model_copy(update={"config": {"model": {"name": "linear"}, "train": section}})
+def test_of_a_model_whose_training_has_sums_within_a_step_no_setting_makes_another_work() -> None:
+    """No update is there yet when these sums leave, so nobody could hold it against an earlier one."""
 
-    assert work_digest(fedtan(5)) == work_digest(fedtan(6))
+    def fedtan(model: dict[str, Any] | None = None, sent: ObjectRef = MODEL, **train: Any) -> bytes:
+        section = {"algorithm": {"name": "fedtan"}, "optimizer": {"name": "sgd"}} | train
+        config = {"model": {"name": "mlp", "batch_norm": True} | (model or {}), "train": section}
+        return work_digest(TRAIN.model_copy(update={"config": config, "model": sent}))
+
+    frozen = {"state": [{"match": "nothing", "keep": "frozen"}]}
+    changed = {"epochs": 3}, {"algorithm": {"name": "fedtan", "patience": 6, "backward": False}}, {"batch_size": 4}
+    assert {fedtan(frozen), fedtan({"inputs": [1]}), *(fedtan(**train) for train in changed)} == {fedtan()}
+    assert fedtan(sent=OTHER["model"]) != fedtan() != work_digest(TRAIN)
 
 
-def test_how_a_model_is_trained_is_no_part_of_evaluating_it_unless_the_site_adapts_it() -> None:
-    def evaluated(train: dict[str, Any]) -> bytes:
-        return work_digest(EVALUATE.model_copy(update={"config": {"model": {"name": "linear"}, "train": train}}))
-
-    assert evaluated({"epochs": 2}) == evaluated({"epochs": 3})
-    assert evaluated({"epochs": 2}) != evaluated({"epochs": 2, "loss": "mse"})
-    assert evaluated({"algorithm": {"name": "ditto"}}) != evaluated({"algorithm": {"name": "ditto", "pull": 0.2}})
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"train": {"loss": "cross_entropy"}},
+        {"train": {"loss": {"name": "focal", "gamma": 2.5}, "sample_weights": True}},
+        {"train": {"algorithm": {"name": "ditto", "pull": 0.2}}},
+        {"model": {"name": "linear", "inputs": [1]}},
+        {"model": {"name": "mlp", "dropout": 0.5, "state": [{"match": "nothing", "keep": "frozen"}]}},
+        {"preparation": {"version": 1, "columns": [{"kind": "number", "name": "age", "centre": 50.0}]}},
+        {"code": {"name": "own", "digest": "a" * 64}, "nothing": "reads this"},
+    ],
+)
+def test_a_model_is_evaluated_as_one_work_whatever_is_said_with_it(config: dict[str, Any]) -> None:
+    """What is told of it is often the same, and a sum of fewer sites would tell the difference."""
+    other = EVALUATE.model_copy(update={"config": EVALUATE.config | config, "extras": {"other": MODEL}})
+    assert request_digest(other) != request_digest(EVALUATE)
+    assert work_digest(other) == work_digest(EVALUATE)
+    assert work_digest(other.model_copy(update={"model": OTHER["model"]})) != work_digest(EVALUATE)
+    assert work_digest(other.model_copy(update={"kind": TaskKind.TRAIN})) != work_digest(EVALUATE)
 
 
 def test_a_default_of_a_preparation_that_is_written_out_is_the_same_work() -> None:
     def prepared(**column: Any) -> bytes:
         columns = {"columns": [{"kind": "number", "name": "age", "centre": 50.0, **column}]}
-        return work_digest(EVALUATE.model_copy(update={"config": EVALUATE.config | {"preparation": columns}}))
+        return work_digest(TRAIN.model_copy(update={"config": TRAIN.config | {"preparation": columns}}))
 
     assert prepared(scale=1, log=False) == prepared()
-    assert len({prepared(), prepared(log=True), work_digest(EVALUATE)}) == 3
+    assert len({prepared(), prepared(log=True), work_digest(TRAIN)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -269,15 +287,8 @@ def test_an_object_that_is_sent_with_a_task_which_does_not_read_it_is_the_same_w
 
 
 def test_site_code_may_read_whatever_it_is_given() -> None:
-    own = EVALUATE.model_copy(update={"config": {"code": {"name": "own", "digest": "a" * 64}}})
+    own = TRAIN.model_copy(update={"config": {"code": {"name": "own", "digest": "a" * 64}}})
     assert work_digest(own.model_copy(update={"extras": {"other": MODEL}})) != work_digest(own)
-
-
-def test_how_a_model_is_trained_only_is_the_same_evaluation() -> None:
-    asked = [
-        EVALUATE.model_copy(update={"config": {"model": {"name": "mlp", "dropout": dropout}}}) for dropout in (0.0, 0.5)
-    ]
-    assert work_digest(asked[0]) == work_digest(asked[1])
 
 
 def test_how_a_study_is_cut_and_what_its_owner_knows_of_it_is_the_same_work() -> None:
@@ -359,33 +370,16 @@ def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_th
         work_digest(TRAIN.model_copy(update={"kind": TaskKind.PREPARE}))
 
 
-@pytest.mark.parametrize("task", [TRAIN, EVALUATE])
-def test_what_raw_columns_become_is_part_of_the_work(task: Task) -> None:
+def test_what_raw_columns_become_is_part_of_the_work() -> None:
     columns = ({"kind": "number", "name": "age", "centre": centre} for centre in (0.0, 1.0))
     prepared = [
-        task.model_copy(update={"config": task.config | {"preparation": {"version": 1, "columns": [column]}}})
+        TRAIN.model_copy(update={"config": TRAIN.config | {"preparation": {"version": 1, "columns": [column]}}})
         for column in columns
     ]
-    assert len({work_digest(each) for each in (task, *prepared)}) == 3
+    assert len({work_digest(each) for each in (TRAIN, *prepared)}) == 3
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [{"name": "focal", "gamma": 2.5}, {"name": "focal"}, {"name": "cross_entropy", "class_weights": [1.0, 1.5]}],
-)
-def test_an_evaluation_under_another_loss_of_its_kind_is_the_same_work(loss: Any) -> None:
-    """What it measures is the same, so that a sum of fewer sites under it would tell the difference."""
-
-    def evaluated(given: Any) -> bytes:
-        config = TRAIN.config | {"train": {"loss": given}}
-        return work_digest(TRAIN.model_copy(update={"kind": TaskKind.EVALUATE, "config": config}))
-
-    def weighted(kind: TaskKind, weights: bool) -> bytes:
-        config = TRAIN.config | {"train": {"loss": loss, "sample_weights": weights}}
-        return work_digest(TRAIN.model_copy(update={"kind": kind, "config": config}))
-
-    assert evaluated(loss) == evaluated("cross_entropy") == weighted(TaskKind.EVALUATE, True)
-    assert weighted(TaskKind.TRAIN, True) != weighted(TaskKind.TRAIN, False)
-    assert work_digest(TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": loss}}})) != work_digest(
-        TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": "cross_entropy"}}})
-    )
+def test_how_examples_are_weighed_is_part_of_the_work_of_training_on_them() -> None:
+    losses: list[dict[str, Any]] = [{"loss": {"name": "focal"}}, {"loss": "cross_entropy"}, {"sample_weights": True}]
+    trained = [TRAIN.model_copy(update={"config": TRAIN.config | {"train": train}}) for train in losses]
+    assert len({work_digest(each) for each in trained}) == 3

@@ -76,6 +76,7 @@ async def test_enrolling_leaves_keys_that_only_their_owner_can_read(hub: Hub, tm
     assert found.store_ca is None
     for path in home.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert (home / identity.BOUND).exists()  # this hub is never believed that it cannot bind its requests
     again = load_identity(home)
     assert again is not None
     assert again.record == found.record

@@ -8,9 +8,12 @@ W, the work (`work_digest`): 32 bytes, SHA-256 of what the plain answer depends 
 of the model, of every extra and of the code, and of the settings what this kind reads. Not in it is whatever a hub can
 change at will without changing what the answer tells: run, round, session, attempt, seeds, members, ring and noise;
 which device, how long to wait, how a study is cut into chunks. Settings are read as the trainer reads them, so that a
-default that is written out is no other work. Compensators and sites remember which sets of sites they summed of a W.
-Two texts that train alike in some other way (`batch_size` above the number of examples) are two works; that answers are
-alike is for tags to tell. A site and its hub get the same W, also where one of them is of a later release.
+default of a section that is written out is no other work. Compensators and sites remember which sets of sites they
+summed of a W. Two texts that train alike in some other way are two works (`batch_size` above the number of examples, a
+default that follows from the schema or the model, what site code does not read); that answers are alike is for tags to
+tell. No tag is made of an evaluation, nor before the sums in the middle of a step (FedTAN): there no settings count,
+and W is of the kind and the model alone. A site and its hub get the same W, also where one of them is of a later
+release.
 
 The cut (`cut_digest`): 32 bytes, SHA-256 of the limits that single answers are cut to before they are summed. The sums
 of one work over the same sites under two cuts differ by what the largest answers lose: by one site's, if the hub puts
@@ -34,7 +37,7 @@ from hanse_fabric.messages import Bound, Task, TaskKind
 from hanse_fabric.messages.base import explain
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.names import derive_seed
-from hanse_learning.config import FedTanConfig, TrainConfig, check_model, check_train
+from hanse_learning.config import TrainConfig, check_model, check_train, patience_of
 from hanse_privacy.ring.plan import whole_numbers
 from hanse_schemas.job import Job
 from hanse_schemas.preparation import Preparation
@@ -82,11 +85,9 @@ FIELDS: Mapping[str, Covered] = {
 _COMMON = tuple(name for name, covered in FIELDS.items() if covered in (Covered.WORK, Covered.REQUEST))
 _UNREAD: Mapping[type[BaseModel], frozenset[str]] = {
     TrainConfig: frozenset({FIELD}),
-    FedTanConfig: frozenset({"patience"}),
     Study: frozenset({"chunk", "in_flight", "few_cohorts", "few_samples"}),
 }
 """Settings on which no plain answer depends."""
-_EVALUATED_AS = {"focal": "cross_entropy", "huber": "mse"}
 
 
 def common(task: Task) -> dict[str, Any]:
@@ -190,10 +191,11 @@ def _objects(task: Task) -> dict[str, Any]:
     extras = dict(task.extras or {})
     if task.kind is TaskKind.PREPARE:
         return {"model": None, "extras": {}}
+    if task.kind is TaskKind.EVALUATE:
+        return {"model": task.model, "extras": {}}
     if task.kind is TaskKind.STUDY or task.config.get("code"):  # which may read whatever it is given
         return {"model": task.model, "extras": extras}
-    algorithm = check_train(task.config.get("train") or {}).algorithm
-    reads = algorithm.extras if task.kind is TaskKind.TRAIN or algorithm.personal() else ()
+    reads = check_train(task.config.get("train") or {}).algorithm.extras
     return {"model": task.model, "extras": {name: ref for name, ref in extras.items() if name in reads}}
 
 
@@ -213,20 +215,20 @@ def _read(task: Task) -> dict[str, Any]:
             return {"columns": columns}
         # With noise, which is charged each time, other ends are other sums, and none is a part of an exact one.
         return {"columns": columns, "noisy": config.get("prepare"), "privacy": task.privacy.privacy}
-    if task.kind not in (TaskKind.TRAIN, TaskKind.EVALUATE):
+    if task.kind is TaskKind.EVALUATE:
+        return {}  # whatever is told of one model, by which settings too, is told of one chain of sets
+    if task.kind is not TaskKind.TRAIN:
         raise invalid("task.kind", task.kind.value, "train, evaluate, study or prepare, whose answers are summed")
     if config.get("code"):  # it may read whatever it is given
         train = {name: value for name, value in dict(config.get("train") or {}).items() if name != FIELD}
         return {name: value for name, value in config.items() if name != "info"} | {"train": train}
     model, trained = check_model(config.get("model") or {}), check_train(config.get("train") or {})
+    if patience_of(trained) is not None:
+        return {"sums": "within a step"}  # the first of them are the same by many settings, and leave at once
     # Not which plug-ins the hub says it has, for the site runs its own; the name stays lest older works were others.
     read = {"model": _said(model), "train": _said(trained), "plugins": None}
     if config.get("preparation") is not None:
         read["preparation"] = _preparation(config["preparation"])
-    if task.kind is TaskKind.EVALUATE and not trained.algorithm.personal():
-        # An evaluation reads of the loss what kind of outputs it is for: another gamma is no other work.
-        read["train"] = {"loss": _EVALUATED_AS.get(trained.loss_name or "", trained.loss_name)}
-        read["model"].pop("dropout", None)
     return read
 
 

@@ -22,6 +22,7 @@ from hanse_schemas.http.joining import Joined, Preview
 from hanse_schemas.terms import ProjectTerms
 from hanse_site.consent import Agreement, agreement, keep, require_digest, signed
 from hanse_site.identity import (
+    BOUND,
     BUS_CA,
     BUS_CREDS,
     BUS_SEED,
@@ -145,6 +146,7 @@ def _store(
     for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca), (HUB_CA, ca and ca.read_text())):
         if pem:
             write_durably(home / name, pem.encode())
+    write_durably(home / BOUND, b"")  # a hub that asks for a proof of keys binds its requests, too
     record = SiteRecord(
         hub=hub,
         hub_name=reply.hub_name,

@@ -3,7 +3,7 @@
 The home holds `signing.pem` (Ed25519, signs results), `bus.seed` (nkey, signs in on the bus), `bus.creds` (what the
 hub gave for it), `site.json` (this record), all readable by their owner alone, and the hub's CA certificates if any.
 Where the bus wants a client certificate, the administrator puts `bus-cert.pem` and `bus-key.pem` there before joining.
-The two private keys are made here and never leave.
+The two private keys are made here and never leave. A file `bound` says that the hub binds what it asks of masked sums.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ STORE_CA = "store-ca.pem"
 HUB_CA = "hub-ca.pem"
 BUS_CERT = "bus-cert.pem"
 BUS_KEY = "bus-key.pem"
+BOUND = "bound"
+"""File of a home: the project's hub binds what it asks of masked sums, and is believed no more where it does not."""
 
 
 class SiteRecord(Message):

@@ -64,13 +64,18 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
 
 
 def told_by_sums(job: Job) -> tuple[str, ...]:
-    """Where masks hide each update, and sums of changing members may still tell one: noise is the remedy."""
+    """Where masks hide each update, and sums of other members may still tell one: noise is the remedy, also where all
+    sites take part in each round, for another job may have one site more or fewer."""
     masked = job.secure_aggregation is not None and job.secure_aggregation.mode != "ring"
     wanted = job.participants
     if not masked or job.privacy is not None or job.study is not None:
         return ()
     if wanted.fraction == 1 and wanted.quorum == 1:
-        return ()
+        return (
+            "secure_aggregation: sums of this job and of another that has one site more or fewer tell that site's "
+            "update where both ask nearly the same; sites refuse the nearest of them, and only noise (a section "
+            "privacy) is a remedy against the rest",
+        )
     return (
         f"secure_aggregation: sums of rounds whose participants change (fraction {wanted.fraction:g}, quorum "
         f"{wanted.quorum:g}) tell single updates where the model hardly moves; sites refuse the nearest of them, and "

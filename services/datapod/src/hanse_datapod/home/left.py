@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from hanse_datapod.home import journal, now, pause
 from hanse_datapod.home.folders import PAIRWISE
-from hanse_datapod.masking.binding import MARK
 from hanse_datapod.privacy.shared_turns import FOLDER as TURNS
 from hanse_datapod.privacy.shared_turns import SECRET
 from hanse_datapod.window.links import ADDRESS, FOLDER
@@ -23,14 +22,14 @@ from hanse_fabric.durable import sync_folder, write_durably
 from hanse_fabric.frozen import Frozen, Time
 from hanse_site import SiteIdentity
 from hanse_site.consent import ASKED
-from hanse_site.identity import BUS_CA, BUS_CREDS, BUS_SEED, HUB_CA, RECORD, SIGNING_KEY, STORE_CA
+from hanse_site.identity import BOUND, BUS_CA, BUS_CREDS, BUS_SEED, HUB_CA, RECORD, SIGNING_KEY, STORE_CA
 from hanse_site.task_files import DELTAS, RECEIVED
 
 FILE = "left.json"
 KEYS = (SIGNING_KEY, BUS_SEED, BUS_CREDS, SECRET, PAIRWISE)
 """What is void or secret from then on, and is removed first."""
 OF_THE_HUB = (*RECEIVED, DELTAS, ASKED, BUS_CA, STORE_CA, HUB_CA)
-OF_TASKS = ("work", "made", "studies", TURNS, journal.FILE, MARK, now.FILE, pause.FILE, ADDRESS, FOLDER)
+OF_TASKS = ("work", "made", "studies", TURNS, journal.FILE, BOUND, now.FILE, pause.FILE, ADDRESS, FOLDER)
 
 
 class Left(Frozen):

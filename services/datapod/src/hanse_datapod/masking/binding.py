@@ -1,7 +1,9 @@
 """What this site is asked in a masked task, as digests that it works out itself. Once bound, it stays so.
 
 With them, its answer is summed only with answers to the same request (`hanse_learning.binding`). A hub of release 0.1.0
-binds nothing; once a site has answered a bound task in its project, that is over for good.
+binds nothing: the sum of one site's answer and of others' that are known is that one's. So a home that has joined by
+this release answers no such task at all, for its hub can bind. One that has joined by 0.1.0 answers them by its policy
+alone, and until it has answered a bound task in its project.
 """
 
 from __future__ import annotations
@@ -16,12 +18,11 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
+from hanse_site.identity import BOUND
 
 if TYPE_CHECKING:
     from hanse_privacy.masks.bound import Asked
 
-MARK = "bound"
-"""File of a home: this participant has answered a bound task."""
 _SUMMED = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY, TaskKind.PREPARE})
 _BEGINS = _SUMMED | {TaskKind.SHARE}
 
@@ -35,16 +36,16 @@ def check_binding(policy: Policy, task: Task, home: Path) -> None:
     """
     if not masked(task) or task.masking is None or task.masking.mode is MaskingMode.RING or task.kind not in _BEGINS:
         return
-    mark = home / MARK
+    mark = home / BOUND
     if task.bound is None:
-        if policy.masking.bound == "required":
+        if policy.masking.bound_alone:
             raise forbidden(
                 "masking.bound", "a masked task that is bound to nothing", "required",
-                hint="the hub is of release 0.1.0: its operator upgrades it",
+                hint="the hub, or its run, is of release 0.1.0: its operator upgrades, the owner begins anew",
             )  # fmt: skip
         if mark.exists():
             raise refused(
-                "it is bound to nothing, and this site has answered tasks of this project that were bound",
+                "it is bound to nothing, and this project's hub binds what it asks, or did when this site joined",
                 hint="a hub that binds its requests does not stop to; begin a run of release 0.1.0 anew",
             )
         return

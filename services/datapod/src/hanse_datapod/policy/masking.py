@@ -71,8 +71,9 @@ class MaskingPolicy(Frozen):
         similar: so many answers near to each other are made a day.
         members: `fixed`: all answers are summed as of one work, whose members stay the same until the administrator
             renews that; `free`: those of one work are. None: `fixed` for studies where `required`, else `free`.
-        bound: `required`: no sum at all with a hub that does not bind requests (release 0.1.0); `offered`: only until
-            it does for the first time.
+        bound: `required`: no sum at all with a hub that does not bind requests (release 0.1.0); `offered`: only in a
+            home that has joined by 0.1.0, and until the hub does for the first time. None: `required` where `required`
+            is set, else `offered`.
         colluding: how many other sites may give the hub all that they know, without a sum of fewer than `minimum`
             honest ones.
     """
@@ -88,8 +89,13 @@ class MaskingPolicy(Frozen):
     near: float = Field(default=0.02, ge=0, lt=1)
     similar: int = Field(default=1000, ge=1)
     members: Literal["fixed", "free"] | None = None
-    bound: Literal["required", "offered"] = "offered"
+    bound: Literal["required", "offered"] | None = None
     colluding: int = Field(default=0, ge=0)
+
+    @property
+    def bound_alone(self) -> bool:
+        """Whether there is no sum with a hub that does not bind requests, ever."""
+        return self.bound == "required" or (self.bound is None and self.required)
 
     def fixed(self, task: Task) -> bool:
         """Whether the members of this task's sum must be those of all others."""
