@@ -12,6 +12,7 @@ import pytest
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import CompensatorRecord, JobKind, MaskAnswer, MaskRequest, ReduceJob, Task, TaskKind
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import COMPENSATORS, JOB, MASK_ANSWER, MASK_REQUEST, TASK
@@ -165,19 +166,43 @@ async def test_who_drops_out_before_the_set_is_fixed_costs_nothing(clock: Virtua
     assert [one.session for one in made.published(MASK_REQUEST, MaskRequest)].count("r1-train") == 1
 
 
+class TaskOf010(Task):
+    """What release 0.1.0 read as a task."""
+
+    schema_id = "hanse.task/1"
+    grown = ("", frozenset())
+
+
+def refusal_of_0_1_0(data: bytes) -> str:
+    """Why release 0.1.0 did not take a task; empty where it did."""
+    try:
+        TaskOf010.decode(data)
+    except HanseError as error:
+        return f"{error.message} ({error.hint})"
+    return ""
+
+
 @pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@pytest.mark.parametrize("ring", [{}, {"bits": 8}, {"bits": 16}], ids=str)
 @in_virtual_time
 async def test_a_site_of_release_0_1_0_refuses_masked_tasks_in_words_and_comes_back_when_it_is_upgraded(
-    clock: VirtualClock, tmp_path: Path, mode: str
+    clock: VirtualClock, tmp_path: Path, mode: str, ring: dict[str, int]
 ) -> None:
+    """Rings of 8 and 16 bits, of which it does not know, too."""
     reason = (
         "schema: 'hanse.task/2' is not one that is understood here (hanse.task/1) (upgrade the older of the two sides)"
     )
+    narrow = {"secure_aggregation": {"mode": mode, "bound": 8.0, **ring}, "weighting": "uniform"} if ring else {}
     async with hub_of(clock, tmp_path, *NAMES) as made:
         made.let("west", refuses("r1-*", reason=reason, code="unknown-schema"))
-        await completed(made, masked_job(mode, rounds=2, participants={"quorum": 0.7}))
+        await completed(made, masked_job(mode, rounds=2, participants={"quorum": 0.7}, **narrow))
     assert {task.step for task in trainings(made)} >= {"r1-train", "r2-train"}
     assert all(task.bound is not None for task in trainings(made))
+    if ring:
+        used = {task.masking.ring.default.bits for task in trainings(made) if task.masking is not None}
+        assert used == {ring["bits"]}
+    told = {Task.decode(each.data).kind: refusal_of_0_1_0(each.data) for each in made.said(TASK)}
+    assert (told[TaskKind.INITIALIZE], told[TaskKind.TRAIN], told[TaskKind.EVALUATE]) == ("", reason, reason)
     finished = {event.round: event.data["participants"] for event in made.events("round-finished")}
     assert finished == {1: list(NAMES[:3]), 2: list(NAMES)}
     assert any("hanse.task/2" in str(event.data) for event in made.events("note"))

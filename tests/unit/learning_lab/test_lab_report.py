@@ -91,6 +91,28 @@ def test_gains_over_two_rows_are_compared_seed_by_seed() -> None:
     assert held.difference.mean == pytest.approx(-0.05)
 
 
+def test_a_claim_of_the_worst_site_compares_the_sites_that_are_worst_off() -> None:
+    given = experiment(
+        seeds=[0, 1], rounds=2, test="own", partitions={"two": {"name": "majority"}}, algorithms={"a": {}, "b": {}},
+        claims=[claim("a", "b"), claim("b", "a", worst=True)],
+    )  # fmt: skip
+    places = cells_of(given, Path())
+    mean, worst = {"a": 0.9, "b": 0.8}, {"a": 0.1, "b": 0.6}
+    made = [
+        CellOutcome(
+            rounds=(1,), metrics={"accuracy": (mean[cell.algorithm],)}, worst={"accuracy": (worst[cell.algorithm],)},
+            sent=(1,), messages=(1,), seconds=1.0,
+        )
+        for cell in places
+    ]  # fmt: skip
+    held = Summary(given, places, made).claims()
+    assert [each.verdict for each in held] == ["appears", "appears"]
+    assert [each.difference.mean for each in held] == pytest.approx([0.1, 0.5])
+    assert "b - a, worst site" in claims_table(held, "accuracy")
+    with pytest.raises(ValidationError, match=r"claims\.0\.worst: with test own"):
+        experiment(algorithms={"a": {}, "b": {}}, claims=[claim("a", "b", worst=True)])
+
+
 def test_a_picture_has_a_panel_of_few_rows_names_at_their_lines_and_round_ticks() -> None:
     rows = {f"row {number}": [[0.2, 0.8 + number / 100]] * 2 for number in range(7)}
     both = {"IID": {"name": "iid"}, "uneven": {"name": "majority"}}

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import ObjectRef
 from hanse_schemas.job import check_job
 from hanse_workflows import RunFailure, Verbs, Workflow
 from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.memory import conduct
 from hanse_workflows.round_end import RoundEnds
-from hanse_workflows.traffic import Move, Traffic
+from hanse_workflows.traffic import Move, Traffic, first_round
 from simulation.played import play
 from unit.workflows.memory_sites import JOB, SITES, job_of, sites
 
@@ -70,6 +71,48 @@ def test_sites_sit_out_and_the_run_ends_in_order_in_memory_and_by_the_true_servi
     assert play(tmp_path, job, sites=SITES).record.model_digest == made.digest
     unbound = conduct(check_job({**job, "participants": SAMPLED}), sites())
     assert unbound.digest != made.digest
+
+
+@pytest.mark.parametrize("workflow", ["federated_averaging", "cyclic_weight_transfer"])
+def test_a_budget_below_one_round_is_refused_before_anybody_trains(workflow: str) -> None:
+    asked = sites()
+    few = job_of(workflow=workflow, participants={"minimum": SITES, "deadline": 600.0, "bytes_each": 10})
+    with pytest.raises(RunFailure, match=r"bytes_each: 10 is less than .* first round takes.*models down") as failure:
+        conduct(few, asked)
+    assert failure.value.code is ErrorCode.INVALID_INPUT
+    assert not any("train" in step for site in asked.values() for step in site.done)
+
+
+def test_the_forecast_of_a_plain_round_is_what_the_round_takes_to_the_byte() -> None:
+    takes = _one_round()
+    wanted = {"minimum": SITES, "deadline": 600.0}
+    with pytest.raises(RunFailure, match=f"first round takes, {takes} bytes"):
+        conduct(job_of(participants={**wanted, "bytes_each": takes - 1}), sites())
+    told: list[dict[str, Any]] = []
+    conduct(
+        job_of(participants={**wanted, "bytes_each": takes}), sites(),
+        told=lambda kind, _, data: told.append(data) if kind == "round-finished" else None,
+    )  # fmt: skip
+    assert len(told) == 1  # and no second one
+    assert sum(told[0]["bytes"].values()) == SITES * takes
+
+
+@pytest.mark.parametrize(
+    ("changes", "down", "up"),
+    [
+        ({}, 2000, 1000),
+        ({"evaluate": {"every": 0}}, 1000, 1000),
+        ({"evaluate": {"every": 2}}, 1000, 1000),
+        ({"codec": {"up": [{"name": "percentile", "p": 50}, {"name": "float16"}]}}, 2000, 281),
+        ({"codec": {"down": [{"name": "float16"}], "up": [{"name": "low_rank"}]}}, 1000, 0),
+        ({"codec": {"down": [{"name": "float16"}, {"name": "delta"}, {"name": "zstd"}]}}, 500, 1000),
+        ({"secure_aggregation": {"mode": "compensator", "bits": 8}, "weighting": "uniform"}, 2000, 250),
+    ],
+    ids=str,
+)
+def test_a_first_round_is_forecast_by_the_formulas(changes: dict[str, Any], down: int, up: int) -> None:
+    model = ObjectRef(digest="0" * 64, size=1000, key="runs/x")
+    assert first_round(job_of(**changes), model) == {"down": down, "up": up}
 
 
 def test_where_too_few_of_those_present_have_bytes_left_the_run_says_so() -> None:

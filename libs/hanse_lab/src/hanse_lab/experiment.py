@@ -105,6 +105,7 @@ class Claim(Frozen):
         paper: the difference that the source has, in its words; empty where it has none.
         partitions, attacks: in which columns; None: all.
         after: rounds, of an early comparison; None: at the end.
+        worst: compares the sites that are worst off, instead of the mean over all.
     """
 
     says: str
@@ -115,6 +116,7 @@ class Claim(Frozen):
     attacks: tuple[Name, ...] | None = None
     after: int | None = Field(default=None, ge=1)
     paper: str = ""
+    worst: bool = False
 
     def rows(self) -> list[tuple[str, ...]]:
         """The rows of `better`, of `worse`, and of what either gains over, where that is asked."""
@@ -169,6 +171,9 @@ class Experiment(Frozen):
     def _validates(self) -> Experiment:
         if self.data.validation and self.test == "own":
             raise ValueError("data.validation: not with test own, whose sites have no examples in common")
+        alone = next((n for n, each in enumerate(self.claims) if each.worst), None)
+        if alone is not None and self.test != "own":
+            raise ValueError(f"claims.{alone}.worst: with test own alone, where each site has examples of its own")
         chosen = next((n for n, each in enumerate(self.claims) if max(map(len, each.rows())) > 1), None)
         if chosen is not None and not self.data.validation:
             raise ValueError(f"claims.{chosen}: several rows are chosen from by data.validation, which is 0")

@@ -49,7 +49,8 @@ class Held:
     def compared(self) -> str:
         """The rows in one expression."""
         better, worse, *over = self.rows
-        return f"({better} - {over[0]}) - ({worse} - {over[1]})" if over else f"{better} - {worse}"
+        told = f"({better} - {over[0]}) - ({worse} - {over[1]})" if over else f"{better} - {worse}"
+        return f"{told}, worst site" if self.claim.worst else told
 
 
 class Summary:
@@ -111,7 +112,8 @@ class Summary:
         rows = tuple(self._best(names, partition, attack, claim.after, direction) for names in claim.rows())
         differences, failed = [], 0
         for seed in self.experiment.seeds:
-            values = [self._value(self._by[name, partition, attack][seed], metric, claim.after) for name in rows]
+            found = [self._by[name, partition, attack][seed] for name in rows]
+            values = [self._value(outcome, metric, claim.after, worst=claim.worst) for outcome in found]
             there = [value for value in values if value is not None]
             if len(there) < len(values):
                 failed += 1

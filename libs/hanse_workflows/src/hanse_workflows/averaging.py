@@ -29,6 +29,7 @@ async def federated_averaging(run: Verbs) -> None:
     protocol = None if masked is None else protocol_of(run, masked)
     ends = RoundEnds(run, protocol)
     model = await first_model(run)
+    ends.lines.require_first(model)
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")

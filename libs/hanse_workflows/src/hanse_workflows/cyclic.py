@@ -27,6 +27,7 @@ async def cyclic_weight_transfer(run: Verbs) -> None:
     """
     job, state, ends = run.job, RoundState(), RoundEnds(run, None)
     model = await first_model(run)
+    ends.lines.require_first(model)
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")

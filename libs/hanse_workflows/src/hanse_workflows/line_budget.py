@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import ObjectRef
 from hanse_schemas.job import Job
-from hanse_workflows.traffic import Traffic
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.traffic import Traffic, first_round
 
 _HELD = 4
 """Objects that a site has at hand, the newest ones: what it has is not fetched again."""
@@ -17,10 +20,10 @@ _HELD = 4
 
 class LineBudget:
     """The lines of one run's sites. A site takes part while what is left suffices for a round like its last; one that
-    was in none yet, for one like the dearest so far."""
+    was in none yet, for one like the dearest so far. Of the first round nobody has measured any: that is forecast."""
 
     def __init__(self, job: Job) -> None:
-        self.each = job.participants.bytes_each
+        self._job, self.each = job, job.participants.bytes_each
         self._minimum = job.participants.minimum
         self._spent: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -32,6 +35,26 @@ class LineBudget:
             return tuple(names)
         dearest = max(self._last.values(), default=0)
         return tuple(name for name in names if self._spent.get(name, 0) + self._last.get(name, dearest) <= self.each)
+
+    def require_first(self, model: ObjectRef) -> None:
+        """Before anybody was sent anything: the budget suffices for one round by the formulas.
+
+        Args:
+            model: that the run begins with.
+
+        Raises:
+            RunFailure: INVALID_INPUT saying what a round takes.
+        """
+        if self.each is None or self._last:
+            return
+        takes = first_round(self._job, model)
+        if sum(takes.values()) > self.each:
+            raise RunFailure(
+                ErrorCode.INVALID_INPUT,
+                f"participants.bytes_each: {self.each} is less than a site's first round takes, {sum(takes.values())} "
+                f"bytes by the formulas (models down {takes['down']}, update up {takes['up']}); nobody has trained",
+                hint="raise participants.bytes_each, or let a codec make models and updates smaller",
+            )  # fmt: skip
 
     def charge(self, *passed: Traffic) -> None:
         """Count a round."""

@@ -12,7 +12,7 @@ from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import EarlyStopping, RoundMetrics, Verdict
 from hanse_workflows.round_asks import after_evaluation, due, evaluation
-from hanse_workflows.round_state import RoundState
+from hanse_workflows.round_state import RoundState, shared_from
 from hanse_workflows.rounds import TrainedRound, evaluate
 from hanse_workflows.signs import Signs
 from hanse_workflows.traffic import by_formula
@@ -63,20 +63,27 @@ class RoundEnds:
                 that the sites do not report.
         """
         run, job, model = self._run, self._run.job, trained.reduction.model
-        evaluated, verdict = RoundMetrics(), Verdict()
+        evaluated, verdict, shared = RoundMetrics(), Verdict(), number >= shared_from(job)
         if due(job.evaluate.every, number, job.rounds):
             then = after_evaluation(job, number)
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted, then=then)
             evaluated = await evaluate(run, self._protocol, asked, state.carrier)
-            verdict = self._stopping.observe(evaluated.overall, evaluated.undefined)
+            # One site's own model is neither the best of the run nor its last.
+            verdict = self._stopping.observe(evaluated.overall, evaluated.undefined) if shared else verdict
             for place, warning in enumerate(self._signs.observe(evaluated.overall)):
                 run.note("note", f"r{number}/signs-{place}", round=number, warning=warning)
         self.lines.charge(trained.metrics.traffic, evaluated.traffic)
         stop = verdict.stop or self.lines.over(state.known)
+        if stop and not shared:
+            raise RunFailure(
+                ErrorCode.QUORUM, f"{stop}; the run cannot end with round {number}, for a jump-start's model is one "
+                "site's own and never published",
+                hint="raise participants.bytes_each, or let a codec make updates smaller",
+            )  # fmt: skip
         best = verdict.best and job.keep == "best"
         final = bool(stop) or number == job.rounds
         overall = trained.metrics.overall | evaluated.overall
-        if final or best or (job.checkpoint_every and number % job.checkpoint_every == 0):
+        if final or best or (shared and job.checkpoint_every and number % job.checkpoint_every == 0):
             lineage = lineage_of(run, number, trained, self._parent)
             await run.publish(
                 f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final, best=best

@@ -168,6 +168,12 @@ def extras_named(job: Job) -> tuple[str, ...]:
 
 
 @per_job
+def shared_from(job: Job) -> int:
+    """The first round whose model may be published: those before end in one site's own. Pure."""
+    return check_train(job.train).algorithm.shared_from() if job.code is None else 1
+
+
+@per_job
 def info_named(job: Job) -> tuple[str, ...]:
     """Names of the numbers that the strategy needs of each update. Pure."""
     return check_strategy(job.strategy).reduction.needs()

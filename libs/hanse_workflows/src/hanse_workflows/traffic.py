@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.codecs.bandwidth import Way, formula, way_of
-from hanse_learning.codecs.config import summed_fraction
+from hanse_learning.codecs.config import split_down, summed_fraction
 from hanse_privacy.ring.plan import ring_bits
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Gathered
+from hanse_workflows.round_asks import due
 
 _SUMMED = "summed_values"
 """The metric by which a site tells how many values it has given to a round's sums (and got back)."""
@@ -97,6 +98,20 @@ def by_formula(job: Job, sites: int, model: ObjectRef, bits: int | None = None) 
         up = Way(sent=summed_fraction(job), bits=bits or ring_bits(masked, job.weighting, sites))
     down = Way() if codec is None else way_of(codec.down, field="codec.down")
     return formula(sites, model.size, up, down)
+
+
+def first_round(job: Job, model: ObjectRef) -> dict[str, int]:
+    """What a site's first round takes of its line by the formulas, before anybody has measured one: `down` the model,
+    and the next one where the round ends in an evaluation; `up` the update. What the formulas do not tell counts as
+    nothing: a difference to the model before, or what the algorithm sends beside the update."""
+    told = {"down": 0, "up": 0} | by_formula(job, 1, model)
+    form, way = ((), ()) if job.codec is None else split_down(job.codec.down)
+    if way:
+        whole = way_of(form, field="codec.down")
+        told["down"] = 0 if whole is None else formula(1, model.size, None, whole)["down"]
+    elif due(job.evaluate.every, 1, job.rounds):
+        told["down"] *= 2
+    return told
 
 
 def _sizes(refs: Iterable[ObjectRef | None]) -> int:

@@ -64,6 +64,10 @@ class AlgorithmConfig(Frozen):
         """Whether a site uses another model than the received one."""
         return type(self).adapt is not AlgorithmConfig.adapt
 
+    def shared_from(self) -> int:
+        """The first round whose model is all sites'. Those before may be one site's own: no version is made of them."""
+        return 1
+
 
 class _BuiltIn(AlgorithmConfig):
     """Hanse's own: their training is in a module of `hanse_learning.site.algorithms`, which loads torch."""
@@ -290,6 +294,10 @@ class FedLtnConfig(_Pruning):
     def rewinds(self) -> bool:
         """Whether first values are kept."""
         return self.rewind
+
+    def shared_from(self) -> int:
+        """See `AlgorithmConfig`."""
+        return 1 if self.jump_start is None else 2
 
 
 class LotteryFlConfig(_Pruning):

@@ -84,6 +84,13 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
             hint="the two halves of feddyn have one alpha",
         )
     _check_jump_start(config, isinstance(algorithm, FedLtnConfig) and algorithm.jump_start is not None)
+    if job.rounds < algorithm.shared_from():
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"rounds: {job.rounds} with train.algorithm.jump_start: its round ends in one site's own model, which is "
+            "never published, so the run would end with none",
+            hint=f"ask for {algorithm.shared_from()} rounds or more, or leave jump_start out in all three places",
+        )
     if algorithm.needs_mean and config.reduction.name != "weighted_mean":
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
     if job.privacy is not None and (needed := config.reduction.needs()):
