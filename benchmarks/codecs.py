@@ -3,9 +3,9 @@
 Speed: GiB of an update of normal numbers that are encoded and decoded a second, on one core, frames in memory, the best
 of some runs. Chains: bytes of an update over those of a plain one, and the accuracy of federated training on digits
 after some rounds less that of the same training with plain updates (median over seeds); of masked sums the bytes are
-those of the ring elements. At last, where there are the rights for networks of its own (root, Linux), a deployed round
-of 100 MB whose sites are behind links of 10 Mbit/s: plain, by the chain with the fewest bytes, and with that and models
-as differences (ten minutes of waiting; `--no-link` leaves them out).
+those of the ring elements and of the tally. At last, where there are the rights for networks of its own (root, Linux),
+a deployed round of 100 MB whose sites are behind links of 10 Mbit/s: plain, by the chain with the fewest bytes, and
+with that and models as differences (ten minutes of waiting; `--no-link` leaves them out).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from hanse_learning.digits import write_shares
 from hanse_learning.site.examples import Examples, Problem
 from hanse_schemas.job import check_job
 from hanse_workflows.memory import Made, conduct
+from hanse_workflows.memory.sites import in_ring
 
 Section = dict[str, Any]
 CODECS: dict[str, list[Section]] = {
@@ -130,14 +131,15 @@ def _best(act: Callable[[], None], repeats: int) -> float:
 
 
 class CountedSite(LabSite):
-    """Knows how many bytes its last update had."""
+    """Knows how many bytes its last update had; of a masked one, with the tally that goes with it."""
 
     up = 0
 
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
         """See `LabSite`."""
         made = super().work(task, objects)
-        self.up = len(made.update or b"")
+        update, tally = (made.update, b"") if task.masking is None else in_ring(task.masking, made)
+        self.up = len(update or b"") + len(tally)
         return made
 
 
@@ -178,11 +180,11 @@ def models(folder: Path, lr: float, rounds: int) -> list[bytes]:
     return found
 
 
-def in_ring(folder: Path, fraction: float, lr: float | None, seed: int) -> float:
-    """Accuracy after the last round of masked sums."""
+def masked(folder: Path, fraction: float, lr: float | None, seed: int) -> tuple[float, float]:
+    """As `trained`, of masked sums."""
     sections = [{"name": "random_k", "fraction": fraction}] if fraction < 1 else None
     strategy = {} if lr is None else {"optimizer": {"name": "sgd", "lr": lr, "momentum": 0.9}}
-    return trained(folder, sections, False, seed, secure_aggregation=_RING, weighting="uniform", strategy=strategy)[0]
+    return trained(folder, sections, False, seed, secure_aggregation=_RING, weighting="uniform", strategy=strategy)
 
 
 def _examples(path: Path) -> Examples:
@@ -203,24 +205,20 @@ def chains() -> dict[str, dict[str, float]]:
         folder = Path(name)
         write_shares(folder, [f"site-{number}" for number in range(SITES)], seed=3)
         plain = [trained(folder, None, False, seed) for seed in SEEDS]
-        found = {}
-        for title, (sections, feedback) in CHAINS.items():
-            coded = [trained(folder, sections, feedback, seed) for seed in SEEDS]
-            found[title] = {
-                "bytes_over_plain": coded[0][1] / plain[0][1],
-                "accuracy_difference": statistics.median(
-                    mine[0] - its[0] for mine, its in zip(coded, plain, strict=True)
-                ),
-            }
-        for title, (fraction, lr) in MASKED.items():
-            accuracies = [in_ring(folder, fraction, lr, seed) for seed in SEEDS]
-            found[title] = {
-                "bytes_over_plain": fraction * _RING["bits"] / 32,
-                "accuracy_difference": statistics.median(
-                    mine - its[0] for mine, its in zip(accuracies, plain, strict=True)
-                ),
-            }
-    return found
+        coded = {
+            title: [trained(folder, sections, feedback, seed) for seed in SEEDS]
+            for title, (sections, feedback) in CHAINS.items()
+        }
+        summed = {
+            title: [masked(folder, fraction, lr, seed) for seed in SEEDS] for title, (fraction, lr) in MASKED.items()
+        }
+    return {
+        title: {
+            "bytes_over_plain": ours[0][1] / plain[0][1],
+            "accuracy_difference": statistics.median(one[0] - its[0] for one, its in zip(ours, plain, strict=True)),
+        }
+        for title, ours in (coded | summed).items()
+    }
 
 
 def main() -> None:

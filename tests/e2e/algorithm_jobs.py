@@ -290,6 +290,18 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         job() | {"codec": {"down": [{"name": "top_k", "fraction": 0.5}]}},
         "codec.down: top_k leaves out what the model would then lack",
     ),
+    "feedback of pruned weights": (
+        AT_SITES["fedltn"] | {"codec": {"up": [{"name": "nonzero"}, {"name": "float16"}], "error_feedback": True}},
+        "codec.error_feedback: true with train.algorithm: fedltn: what is pruned is left unsaid",
+    ),
+    "the mean of those who say nothing": (
+        job("lotteryfl"),
+        "strategy.reduction.name: weighted_mean with train.algorithm: lotteryfl",
+    ),
+    "former values in place of none": (
+        _coded({"name": "percentile", "p": 90, "stale": "last"}),
+        r"codec.up\[0\]: stale: 'last' is not offered",
+    ),
     "no codec at all": (job() | {"codec": {"up": []}}, "give up, down, or both"),
     "an unknown codec": (_coded({"name": "gzip"}), r"codec.up\[0\]: name: 'gzip' is no codec"),
     "all of nothing": (_coded({"name": "top_k", "fraction": 1.0}), r"codec.up\[0\]: fraction: .* less than 1"),

@@ -22,6 +22,10 @@ from hanse_operations.servers.program import free_ports
 LINKS = ("bus_up", "bus_down", "store_up", "store_down")
 SMALL = algorithm_job()
 LARGE = algorithm_job(model={"name": "mlp", "hidden": [384, 128]})
+FEW = {"up": [{"name": "top_k", "fraction": 0.5}, {"name": "float16"}], "error_feedback": True}
+LARGER = algorithm_job(model={"name": "mlp", "hidden": [768, 128]})  # half of its values are too many for messages
+CODED = LARGER | {"codec": FEW}
+DIFFERENCES = LARGER | {"codec": FEW | {"down": [{"name": "float16"}, {"name": "delta"}, {"name": "zstd"}]}}
 
 
 @dataclass
@@ -97,7 +101,11 @@ def _round(step: str) -> str:
     return found[1] if found else "0"
 
 
-@pytest.mark.parametrize(("job", "carried_by"), [(LARGE, "store"), (SMALL, "bus")], ids=["by-store", "by-bus"])
+@pytest.mark.parametrize(
+    ("job", "carried_by"),
+    [(LARGE, "store"), (SMALL, "bus"), (CODED, "store"), (DIFFERENCES, "store")],
+    ids=["by-store", "by-bus", "few-values-up", "differences-down"],
+)
 def test_the_ledger_of_a_run_is_what_passed_on_the_wire(watched: Watched, job: Any, carried_by: str) -> None:
     run = watched.run(job)
     history = run.history
@@ -113,8 +121,13 @@ def test_the_ledger_of_a_run_is_what_passed_on_the_wire(watched: Watched, job: A
     assert told.on_the_wire() == {link: sum(n for key, n in wire.items() if key[2] == link) for link in sorted(LINKS)}
     assert {name for sites in told.wire.values() for name in sites} == set(SITES)
     # Beside it stand what the formulas say, and what tasks and answers name: both are models and updates alone.
-    planned = {way: sum(each["formula"][way] for each in told.rounds) for way in ("up", "down")}
-    for way in ("up", "down"):
+    # Of differences the formulas say nothing.
+    down = job.get("codec", {}).get("down")
+    assert all(set(each["formula"]) == {"up"} | ({"down"} if not down else set()) for each in told.rounds)
+    if down:
+        assert max(each["bytes"]["down"] for each in told.rounds[1:]) < told.rounds[0]["bytes"]["down"]
+    planned = {way: sum(each["formula"][way] for each in told.rounds) for way in told.rounds[0]["formula"]}
+    for way in planned:
         seen = told.on_the_wire()[f"bus_{way}"] + told.on_the_wire()[f"store_{way}"]
         assert seen > planned[way] > 0
         assert (told.on_the_wire()[f"store_{way}"] >= planned[way]) == (carried_by == "store")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import tracemalloc
 from io import BytesIO
 
 import numpy as np
@@ -173,6 +174,12 @@ def resigned(layout, data, change):
     return data[:start] + table.tobytes() + made + data[stop + len(first) :]
 
 
+def longer_than_it_can_be(layout, data):
+    """An encoded model whose table tells too many bytes of its first frame."""
+    start = frames.head_length(data[:12])
+    return data[:start] + (1 << 30).to_bytes(4, "little") + data[start + 4 :]
+
+
 def test_a_store_that_changes_a_byte_of_a_frame_or_of_the_table_is_found_out(cases, store):
     _, model, sent, refs = setup(cases, store, 300)
     for at in (700, len(sent["site-0"]) - 3):
@@ -181,6 +188,32 @@ def test_a_store_that_changes_a_byte_of_a_frame_or_of_the_table_is_found_out(cas
         store.put("updates/p/site-0", bytes(changed))
         found = Engine(store).run(cases.job_of(model, refs, codec=sections()))
         assert [(each.participant, each.code) for each in found.refused] == [("site-0", "tampered")]
+
+
+def test_a_frame_that_is_told_longer_than_it_can_be_is_refused_before_a_byte_of_it_is_held(cases, store):
+    """A site may send as many bytes as the model has; all in one frame, they would be held whole for a few values."""
+    layout = cases.mixed_layout(1_000_000)
+    chain = [{"name": "float16"}, {"name": "zstd"}]
+    good = encoded_bytes(layout, {entry.name: np.zeros(entry.shape, entry.numpy) for entry in layout}, chain)
+    long = resigned(layout, good, lambda _: bytes(12_000_000))
+    assert len(long) < layout.size
+    update = Input(ref_of_bytes(long), MemorySource(long))
+    tracemalloc.start()
+    try:
+        with pytest.raises(HanseError, match=r"its table says that frame 0 has 12000000 bytes, at most \d+ were"):
+            open_encoded(update, layout, build_chain(chain)).read(layout.data_start, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 6_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_of_numbers_that_cannot_be_packed_is_within_its_bound(cases, store):
+    layout = cases.mixed_layout(200_000)
+    draw = np.random.default_rng(1)
+    noise = {entry.name: draw.standard_normal(entry.shape).astype(entry.numpy) for entry in layout}
+    data = encoded_bytes(layout, noise, [{"name": "zstd", "level": 1}])
+    for entry in layout:
+        assert dense(layout, data, [{"name": "zstd"}])[entry.name].tobytes() == noise[entry.name].tobytes()
 
 
 def test_an_unknown_codec_of_a_job_is_an_error_that_lists_the_known_ones(cases, store):
@@ -221,6 +254,7 @@ def test_a_model_that_is_not_encoded_as_the_task_says_is_refused_at_the_site(cas
         "an update, whose layout the hub knows": (sent["site-0"], layout.size),
         "it does not begin as one": (encode_tensors(layout, cases.random_arrays(layout, 0)), layout.size),
         "as its table says": (good + b"x", layout.size),
+        "its table says that frame 0 has": (longer_than_it_can_be(layout, good), layout.size),
     }
     for reason, (data, most) in bad.items():
         with pytest.raises(HanseError, match=reason if "update" not in reason else "layout"):

@@ -17,6 +17,7 @@ from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.sections import batch_statistics
 from hanse_privacy.rules.table import RULES
 from hanse_schemas.job import Job, check_job
+from hanse_workflows.submission import check_submitted
 
 MASKED = {"mode": "compensator"}
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}
@@ -26,6 +27,8 @@ CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 4.0}
 ASKED = {"epsilon": 0.1, "bounds": {"loss": 4.0}}
 CHOSEN = {"name": "random_k", "fraction": 0.1}
 NORM = {"name": "mlp", "batch_norm": True}
+TICKETS = {"algorithm": {"name": "fedltn"}}
+OVERLAP = {"reduction": {"name": "overlap_mean"}}
 CODE = {"name": "mine", "digest": "0" * 64}
 
 
@@ -64,6 +67,14 @@ REFUSED: dict[str, dict[str, Any]] = {
         "codec": {"up": [CHOSEN]},
     },
     "coded_model": {"privacy": LOCAL, "codec": {"down": [{"name": "float16"}]}},
+    "remembered_pruning": {
+        "train": TICKETS, "strategy": OVERLAP,
+        "codec": {"up": [{"name": "nonzero"}, {"name": "float16"}], "error_feedback": True},
+    },
+    "whole_products": {"train": TICKETS, "strategy": OVERLAP, "codec": {"up": [{"name": "low_rank"}]}},
+    "mean_of_pruned": {"train": {"algorithm": "lotteryfl"}},
+    "noise_on_pruned": {"train": TICKETS, "strategy": OVERLAP, "privacy": LOCAL},
+    "noise_on_zeros": {"privacy": LOCAL, "codec": {"up": [{"name": "nonzero"}]}},
     "summed_inside": {"secure_aggregation": MASKED, "train": {"algorithm": "fedtan"}},
     "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"sign_mask": {"tau": 0.4}}},
     "unpaid_messages": {"privacy": LOCAL, "train": {"algorithm": "fedtan"}},
@@ -132,6 +143,13 @@ WORKS: list[dict[str, Any]] = [
     {"secure_aggregation": {**MASKED, "bits": 8, "rounding": "stochastic"}, "weighting": "uniform"},
     {"secure_aggregation": MASKED, "codec": {"up": [CHOSEN]}},
     {"secure_aggregation": MASKED, "privacy": SHARES, "weighting": "uniform", "codec": {"up": [CHOSEN]}},
+    {
+        "train": {"algorithm": {"name": "fedltn"}}, "strategy": OVERLAP, "model": {"name": "mlp"},
+        "codec": {"up": [{"name": "nonzero"}, {"name": "float16"}]},
+    },
+    {"train": {"algorithm": {"name": "fedltn", "zeros": True}}, "model": {"name": "mlp"}},
+    {"secure_aggregation": MASKED, "train": {"algorithm": {"name": "fedltn", "zeros": True}}},
+    {"privacy": LOCAL, "train": {"algorithm": {"name": "lotteryfl"}}},
     {"secure_aggregation": MASKED, "model": NORM},
     {"secure_aggregation": MASKED, "code": CODE, "model": {}},
     {"secure_aggregation": MASKED, "participants": {"minimum": 4, "fraction": 0.5, "quorum": 0.8}},
@@ -149,14 +167,14 @@ WORKS: list[dict[str, Any]] = [
     {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
     {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
     {
-        "privacy": SGD,
+        "privacy": SGD, "model": {"name": "cnn"},
         "train": {
             "schedule": {"name": "cosine", "length": 3}, "clipping": {"per": "layer"}, "weights_average": 0.9,
             "augmentation": {"flip": 0.5, "copies": 2},
         },
     },
     {"privacy": SGD, "train": {"algorithm": "scaffold", "optimizer": {"name": "sgd", "lr": 0.1}}},
-    {"privacy": LOCAL, "train": {"algorithm": {"name": "moon"}}},
+    {"privacy": LOCAL, "train": {"algorithm": {"name": "moon"}}, "model": {"name": "mlp"}},
     {"privacy": LOCAL, "code": CODE, "model": {}},
     {"privacy": {**LOCAL, "mechanism": "laplace"}, "model": {**NORM, "buffers": {"norm*": "keep_local"}}},
 ]  # fmt: skip
@@ -181,8 +199,18 @@ def test_each_refusal_names_the_field_the_reason_and_what_to_do(rule: Any) -> No
 @pytest.mark.parametrize(
     "number", range(len(LEGAL)), ids=lambda number: f"{LEGAL[number].one} and {LEGAL[number].other}"
 )
-def test_every_pair_that_the_table_allows_passes_the_rules(number: int) -> None:
-    check_rules(job(**WORKS[number]))
+def test_every_pair_that_the_table_allows_is_a_job_that_can_be_submitted(number: int) -> None:
+    check_submitted(job(**WORKS[number]))
+
+
+@pytest.mark.parametrize("codec", [{"up": [{"name": "top_k", "fraction": 0.1}], "error_feedback": True},
+                                   {"up": [{"name": "low_rank"}]}], ids=["feedback", "products"])  # fmt: skip
+def test_whole_updates_of_tickets_go_with_what_sparse_ones_do_not(codec: dict[str, Any]) -> None:
+    """With `zeros` a pruned weight is sent, and counts, as any other."""
+    whole = {"algorithm": {"name": "fedltn", "zeros": True}}
+    check_submitted(job(train=whole, codec=codec))
+    with pytest.raises(HanseError, match="what is pruned is left unsaid"):
+        check_submitted(job(train=TICKETS, strategy=OVERLAP, codec=codec))
 
 
 def test_correlated_noise_that_is_never_added_up_is_refused_for_what_it_is() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Task, TaskKind
 from hanse_schemas.job import check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model
@@ -120,6 +121,17 @@ def test_a_workflow_trains_in_every_round_from_the_model_that_it_began_with(publ
     wide = {name: WideSite(0) for name in sites()}
     job = job_of(checkpoint_every=1 if published else 0)
     assert conduct(job, wide, workflow=Workflow(from_the_first)).model is not None
+
+
+def test_a_site_that_fails_in_memory_says_what_to_do_as_it_does_on_a_hub() -> None:
+    class Refusing(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            if task.kind is TaskKind.TRAIN:
+                raise invalid("top_k.k", 300, "at most 4", hint="give a fraction instead")
+            return super().work(task, objects)
+
+    with pytest.raises(RunFailure, match=r"top_k\.k: 300 is not at most 4 \(give a fraction instead\)"):
+        conduct(job_of(), {f"site-{number}": Refusing(number) for number in range(SITES)})
 
 
 def test_a_run_that_was_over_is_told_again_from_its_journal() -> None:

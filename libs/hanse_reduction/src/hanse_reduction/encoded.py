@@ -24,7 +24,7 @@ from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.chain import Chain
 from hanse_learning.codecs.factors import Columns, check_size, read_columns
-from hanse_learning.codecs.frames import ROW, Frame, Head, frames_of, head_length, read_head
+from hanse_learning.codecs.frames import ROW, Frame, Head, check_table, frames_of, head_length, read_head
 from hanse_learning.codecs.reading import check_head, decode_frame
 from hanse_reduction.sources import Input
 from hanse_reduction.verified import ObjectReader, VerifiedReader, raise_it
@@ -103,6 +103,7 @@ def open_encoded(data: Input, layout: Layout, chain: Chain) -> EncodedInput:
         raise _bad(f"it ends at byte {data.ref.size}, within its table of frames")
     told = _verified(data, stop)
     table = np.frombuffer(told[start:middle], ROW)
+    check_table(table, frames_of(layout))
     columns = read_columns(layout, told[middle:], chain)
     starts = stop + np.concatenate([[0], np.cumsum(table["length"], dtype=np.int64)])
     if int(starts[-1]) != data.ref.size:

@@ -167,6 +167,15 @@ class EarlyStop(Frozen):
         return self.patience is not None or self.target is not None
 
 
+def no_former_values(stale: object) -> str:
+    """Why a job cannot have a site's former value stand for one that is left out (Henkel, 2021: `stale: last`)."""
+    return (
+        f"stale: {stale!r} is not offered: a parameter that is left out does not move. For a site's former value the "
+        "hub would keep its newest update as long as the run lasts, and values of other rounds would be in all sums; "
+        "error_feedback: true of codec sends what is missing, once"
+    )
+
+
 class Codec(Frozen):
     """In how few bytes models and updates travel; docs/codecs.md.
 
@@ -179,6 +188,13 @@ class Codec(Frozen):
     up: tuple[dict[str, Any], ...] = Field(default=(), max_length=8)
     down: tuple[dict[str, Any], ...] = Field(default=(), max_length=8)
     error_feedback: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_former_values(cls, body: Any) -> Any:
+        if isinstance(body, dict) and "stale" in body:
+            raise ValueError(no_former_values(body["stale"]))
+        return body
 
     @model_validator(mode="after")
     def _does_something(self) -> Codec:

@@ -68,15 +68,21 @@ class Chain:
         """A portion of a parameter: values (n,), and which of them are sent; None: all."""
         if kept is None:
             return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
+        seeded = self.sparsifier is not None and self.sparsifier.seeded
         places = np.flatnonzero(kept)
+        # Bool indexing is slow where few are kept, and taking by places where many are.
+        chosen = values[places]
+        if not seeded and not chosen.all():
+            # A zero arrives as one where it is not sent, and of one bit (`ternary`) it could not arrive otherwise.
+            kept = kept & (values != 0)
+            places, chosen = places[chosen != 0], chosen[chosen != 0]
         count, size = len(places), len(values)
         if not count:
             return bytes([Places.NONE])
         if count == size:
             return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
-        # Bool indexing is slow where few are kept, and taking by places where many are.
-        sent = self.quantizer.write(values[places], draw)
-        if self.sparsifier is not None and self.sparsifier.seeded:
+        sent = self.quantizer.write(chosen, draw)
+        if seeded:
             return bytes([Places.SEEDED]) + count.to_bytes(4, "little") + sent
         if 16 * count < size:
             return bytes([Places.PLACES]) + count.to_bytes(4, "little") + places.astype("<u2").tobytes() + sent

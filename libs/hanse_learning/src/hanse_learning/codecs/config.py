@@ -12,7 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.plugins import CODECS
 from hanse_learning.config.named import by_name
-from hanse_schemas.job import Job
+from hanse_schemas.job import Job, no_former_values
 
 if TYPE_CHECKING:
     from hanse_learning.codecs.stages import Stage
@@ -279,6 +279,11 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
     """
     found: list[CodecConfig] = []
     for number, section in enumerate(chain):
+        if "stale" in section:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"{field}[{number}]: {no_former_values(section['stale'])}",
+                hint="see docs/codecs.md",
+            )  # fmt: skip
         try:
             config = _SECTION.validate_python(dict(section))
         except ValidationError as error:

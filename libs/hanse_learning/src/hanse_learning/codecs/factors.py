@@ -19,7 +19,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain
-from hanse_learning.codecs.frames import FRAME_ELEMENTS, draw_of, frames_of
+from hanse_learning.codecs.frames import FRAME_ELEMENTS, PACKED_ROOM, draw_of, frames_of
 from hanse_learning.codecs.stages import Draw, Values
 
 Wide = NDArray[np.float64]
@@ -30,8 +30,6 @@ _BLOCK = 1 << 22
 """Elements of a matrix that are multiplied at once."""
 _LEAST = 2.0**-60
 """Matrices of smaller numbers only, or of one above its inverse, are scaled."""
-_ROOM = 1 << 10
-"""Bytes that packing may add to what it cannot make smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ def check_size(layout: Layout, size: int, chain: Chain) -> None:
     Raises:
         HanseError: INVALID_INPUT where there can be none, or not so many.
     """
-    most = _most(layout, chain) + _ROOM if widths(layout, chain) else 0
+    most = _most(layout, chain) + PACKED_ROOM if widths(layout, chain) else 0
     if size > most:
         raise invalid("encoded update's columns", size, f"at most {most} bytes")
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.strict_json import SMALL, parse_json
@@ -35,6 +36,8 @@ MAX_HEAD_BYTES = 16 << 10
 ROW = np.dtype([("length", "<u4"), ("digest", "V32")])
 """Of the table."""
 
+PACKED_ROOM = 1 << 10
+"""Bytes that packing may add to what it cannot make smaller."""
 _PORTION_BYTES = 64
 """More than the bytes of a portion beside its values and bits."""
 
@@ -75,6 +78,12 @@ class Frame:
         """Bytes that it has encoded, at most, before it is packed."""
         elements = (self.stop - self.start) // self.dtype.itemsize
         return self.stop - self.start + -(-elements // 8) + _PORTION_BYTES * len(self.portions)
+
+    @property
+    def longest(self) -> int:
+        """Bytes that it has when it is packed, at most: those of numbers that cannot be packed, and of the packer's
+        form."""
+        return self.most + self.most // 256 + PACKED_ROOM
 
 
 @lru_cache(maxsize=16)
@@ -186,6 +195,23 @@ def read_head(data: bytes) -> Head:
             f"size, frames, seed, header and columns are {numbers}, whole numbers from 0 to 2^63 - 1 were expected"
         )
     return head
+
+
+def check_table(table: NDArray[np.void], frames: Sequence[Frame]) -> None:
+    """Check that no frame is told to be longer than it can be: whoever decodes it holds it whole in memory.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the first that is.
+    """
+    most = np.fromiter((frame.longest for frame in frames), np.int64, len(frames))
+    longer = np.flatnonzero(table["length"] > most)
+    if len(longer):
+        first = int(longer[0])
+        raise _bad(
+            f"its table says that frame {first} has {int(table['length'][first])} bytes, at most {int(most[first])} "
+            "were expected",
+            hint="send the bytes that were encoded",
+        )
 
 
 def draw_of(seed: int, index: int, of: int) -> Draw:

@@ -115,13 +115,18 @@ class Integers:
 
 
 class Ternary:
-    """One bit for each number: its sign, times the mean magnitude of the portion's numbers."""
+    """One bit for each number: its sign, times the mean magnitude of the portion's numbers. A zero has either sign, by
+    chance: one for all would move them all in one direction, in every round."""
 
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
-        del draw
         mean = float(np.mean(np.abs(values), dtype=np.float64)) if len(values) else 0.0
-        return np.array(mean, "<f8").tobytes() + np.packbits(values > 0).tobytes()
+        positive = values > 0
+        zeros = np.flatnonzero(values == 0)
+        if len(zeros):
+            drawn = draw(-(-len(zeros) // 64)).astype("<u8").view("u1")
+            positive[zeros] = np.unpackbits(drawn, count=len(zeros)).view(np.bool_)
+        return np.array(mean, "<f8").tobytes() + np.packbits(positive).tobytes()
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""

@@ -14,7 +14,18 @@ from hanse_fabric.tensors.layout import Layout, parse_header
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Places
 from hanse_learning.codecs.factors import Columns, RowsOf, check_size, read_columns
-from hanse_learning.codecs.frames import ROW, Frame, Head, Portion, draw_of, frames_of, head_length, head_of, read_head
+from hanse_learning.codecs.frames import (
+    ROW,
+    Frame,
+    Head,
+    Portion,
+    check_table,
+    draw_of,
+    frames_of,
+    head_length,
+    head_of,
+    read_head,
+)
 
 
 def decode_frame(
@@ -77,6 +88,7 @@ def decode(data: NDArray[np.uint8], chain: Chain, *, most: int) -> tuple[Layout,
     layout = parse_header(bytes(data[end : end + head.header]), size=head.size)
     check_head(head, layout, chain.sections)
     table = np.frombuffer(data[at:end], ROW)
+    check_table(table, frames_of(layout))
     made = np.empty(layout.data_bytes, np.uint8)
     at, start = end + head.header, layout.data_start
     check_size(layout, head.columns, chain)

@@ -13,8 +13,12 @@ from hanse_learning.codecs.stages import Draw, Mask, Values
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """The values beyond the `p`-th percentile of their entry (Henkel 2021): strictly, so that of a constant entry none
-    is sent, and of one with ties fewer than 100 - p percent."""
+    """The values beyond the `p`-th percentile of their entry (Henkel 2021): strictly, so that of one with ties fewer
+    than 100 - p percent are sent.
+
+    Of an entry of one value, or whose largest are many and alike, none is strictly beyond: it would never be sent, and
+    error feedback would gather it for ever. Of these, what is equal to the percentile is sent.
+    """
 
     p: float
     of: Literal["magnitude", "value"]
@@ -26,7 +30,10 @@ class Percentile:
         compared = np.abs(values) if self.of == "magnitude" else values
         if not len(values):
             return np.zeros(0, np.bool_)
-        kept: Mask = compared > _percentile(compared, self.p)
+        limit = _percentile(compared, self.p)
+        kept: Mask = compared > limit
+        if not kept.any():
+            kept = (compared >= limit) & (values != 0)
         return kept
 
 
@@ -38,7 +45,7 @@ def _percentile(values: Values, p: float) -> float:
     low = float(parted[at])
     # The next larger one stands anywhere behind: to look for it is faster than to have it sorted, too.
     high = float(parted[at + 1 :].min()) if place > at else low
-    return low + (place - at) * (high - low)
+    return min(high, low + (place - at) * (high - low))
 
 
 def _share(fraction: float, size: int) -> int:

@@ -19,6 +19,7 @@ from hanse_privacy.rules.sections import (
     section,
     sign_mask_of,
     stay,
+    unsaid_by,
 )
 from hanse_schemas.job import LEAST_COHORTS, Job
 from hanse_schemas.metrics import COUNTED, METRICS, counted_for
@@ -48,8 +49,13 @@ _RINGS = (
 """What of the section a study decides by itself."""
 _SHARED_PLACES = "random_k"
 """The codec by which all sites send values at the same places."""
+_PRODUCTS = "low_rank"
+"""The codec that sends a matrix as a product of two narrow ones."""
+_ZEROS = "nonzero"
+"""The codec that leaves out zeros alone."""
 _TO_MODEL = "delta"
 """The codec that leads from an older model to the one that is sent, to the bit."""
+_OVERLAP, _MEAN = "overlap_mean", "weighted_mean"
 _APART, _SUMMING = "scaffold", "fedtan"
 _TELLING = frozenset({_APART, _SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
@@ -142,6 +148,34 @@ def _other_model(job: Job) -> str | None:
     names = [] if job.codec is None else [str(each.get("name")) for each in job.codec.down]
     others = names[: names.index(_TO_MODEL)] if _TO_MODEL in names else names
     return f"codec.down: {', '.join(others)}" if others else None
+
+
+def remembered_pruning(job: Job) -> str | None:
+    pruning = unsaid_by(job)
+    remembered = job.codec is not None and job.codec.error_feedback
+    return f"codec.error_feedback: true with {pruning}" if pruning and remembered else None
+
+
+def whole_products(job: Job) -> str | None:
+    pruning = unsaid_by(job)
+    return f"codec.up: {_PRODUCTS} with {pruning}" if pruning and _PRODUCTS in _coded_by(job) else None
+
+
+def mean_of_pruned(job: Job) -> str | None:
+    """Masks and noise hide who keeps a weight: with them, there is no other mean."""
+    pruning, hidden = unsaid_by(job), job.secure_aggregation is not None or job.privacy is not None
+    told = f"strategy.reduction.name: {_MEAN} with {pruning}"
+    return told if pruning and not hidden and reduction_of(job) == _MEAN else None
+
+
+def noise_on_pruned(job: Job, privacy: Privacy) -> str | None:
+    pruning = unsaid_by(job)
+    told = f"strategy.reduction.name: {_OVERLAP} with {pruning}"
+    return told if pruning and privacy.placement == "local" and reduction_of(job) == _OVERLAP else None
+
+
+def noise_on_zeros(job: Job, privacy: Privacy) -> str | None:
+    return f"codec.up: {_ZEROS}" if privacy.placement == "local" and _ZEROS in _coded_by(job) else None
 
 
 def summed_inside(job: Job, sums: SecureAggregation) -> str | None:

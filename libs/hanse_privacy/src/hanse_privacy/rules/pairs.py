@@ -34,6 +34,26 @@ LEGAL: tuple[Pair, ...] = (
         "a part of a clipped update is within the clip, and each place that is summed has its noise; that places are "
         "chosen at random is known to all, so no amplification is claimed",
     ),
+    Pair(
+        "train.algorithm fedltn, lotteryfl",
+        "strategy.reduction overlap_mean, codec.up nonzero",
+        "what is pruned is left unsaid, takes no bytes, and does not count in the mean",
+    ),
+    Pair(
+        "train.algorithm fedltn with zeros",
+        "strategy.reduction weighted_mean",
+        "a pruned weight counts as zero, as the paper prints it; the update is whole",
+    ),
+    Pair(
+        "secure_aggregation",
+        "train.algorithm fedltn, lotteryfl",
+        "who keeps a weight is hidden, so that it moves by the share of the sites that do, or counts as zero (zeros)",
+    ),
+    Pair(
+        "privacy.placement local",
+        "train.algorithm fedltn, lotteryfl, with weighted_mean",
+        "the update is noisy at every weight, and as large as the model; the ticket stays at the site",
+    ),
     Pair("secure_aggregation", "batch norm", "averaged and pooled buffers are sums too"),
     Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
     Pair(

@@ -11,6 +11,8 @@ from typing import Any
 from hanse_schemas.job import Job
 
 _BATCH_BY_DEFAULT = ("resnet", "preact_resnet", "densenet")
+_PRUNING = ("fedltn", "lotteryfl")
+"""Algorithms whose sites keep a part of the model's weights."""
 LAYERS = ("norm0", "features.1")
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -24,6 +26,13 @@ def algorithm_of(job: Job) -> str:
     """The name of the sites' algorithm."""
     given = job.train.get("algorithm", "fedavg")
     return str(given.get("name", "fedavg") if isinstance(given, Mapping) else given)
+
+
+def unsaid_by(job: Job) -> str | None:
+    """The algorithm, where its sites prune and leave unsaid what they have pruned; with `zeros` they say it."""
+    name = algorithm_of(job)
+    whole = name == "fedltn" and section(job.train, "algorithm").get("zeros") is True
+    return f"train.algorithm: {name}" if name in _PRUNING and not whole else None
 
 
 def batch_statistics(job: Job) -> str | None:

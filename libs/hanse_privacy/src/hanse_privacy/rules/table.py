@@ -146,6 +146,44 @@ RULES: tuple[Rule, ...] = (
         private(at.coded_model),
     ),
     Rule(
+        "train.algorithm lotteryfl, or fedltn without zeros",
+        "codec.error_feedback",
+        "what is pruned is left unsaid, but of a weight that is pruned later a site would still send what its codecs "
+        "had left out before: it would count as told, and take bytes",
+        "leave codec.error_feedback out, or set zeros: true (fedltn), with which all weights are sent",
+        at.remembered_pruning,
+    ),
+    Rule(
+        "train.algorithm lotteryfl, or fedltn without zeros",
+        "codec.up low_rank",
+        "what is pruned is left unsaid, but a product of two factors has a value for every weight",
+        "set codec.up: [{name: nonzero}, {name: float16}], or zeros: true (fedltn), with which all weights are sent",
+        at.whole_products,
+    ),
+    Rule(
+        "train.algorithm lotteryfl, or fedltn without zeros",
+        "strategy.reduction weighted_mean, without secure_aggregation and privacy",
+        "a site that has pruned a weight would count in its mean as one that found no change, so that it moves by the "
+        "share of the sites that keep it",
+        "set strategy: {reduction: {name: overlap_mean}}, or zeros: true (fedltn)",
+        at.mean_of_pruned,
+    ),
+    Rule(
+        "train.algorithm lotteryfl, or fedltn without zeros",
+        "strategy.reduction overlap_mean with privacy.placement local",
+        "noise moves every weight, so that none is left unsaid, and the noise of those who have pruned one would count "
+        "as what they tell of it",
+        "use weighted_mean: each site's ticket is its own with that, too",
+        private(at.noise_on_pruned),
+    ),
+    Rule(
+        "privacy.placement local",
+        "codec.up nonzero",
+        "noise moves every value, so that hardly one is zero and all are sent",
+        "leave nonzero out; codec.up goes with noise by other codecs, such as top_k and float16",
+        private(at.noise_on_zeros),
+    ),
+    Rule(
         "secure_aggregation.mode compensator",
         "train.algorithm fedtan",
         "the compensator would have to answer in the middle of a step, for every sum of batch statistics",

@@ -148,9 +148,7 @@ class MemoryVerbs:
             )  # fmt: skip
         except HanseError as error:
             outcome = Outcome.REFUSED if error.code is ErrorCode.POLICY else Outcome.FAILED
-            return Failure(
-                participant=task.participant, outcome=outcome, code=error.code.code, reason=error.message[:500]
-            )
+            return Failure(participant=task.participant, outcome=outcome, code=error.code.code, reason=str(error)[:500])
         return judge(result, terms)
 
     def _result(self, task: Task, made: Made) -> Result:
