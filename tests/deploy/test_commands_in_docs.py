@@ -79,7 +79,8 @@ def test_what_a_program_does_not_take_is_found(line: str, said: str) -> None:
 
 
 def test_commands_are_found_where_they_are_typed() -> None:
-    text = 'X=1 hanse doctor --json; t=$(hanse project invite digits $site | grep o)\nhanse hub revoke-leaf "$(make lint)"\n'
+    text = "X=1 hanse doctor --json; t=$(hanse project invite digits $site | grep o)\n"
+    text += 'hanse hub revoke-leaf "$(make lint)"\n'
     assert commands(text) == [
         ["hanse", "doctor", "--json"],
         ["hanse", "project", "invite", "digits", "$site"],

@@ -15,6 +15,7 @@ import pytest
 import typer.main
 
 from deploy.charts import ROOT
+from deploy.kube import __main__ as kube
 from hanse.cli.app import build
 
 HANDED_ON = {"site": "hanse_datapod", "lab": "hanse_lab", "audit": "hanse_privacy.attacks"}
@@ -61,7 +62,12 @@ def _ours(words: list[str]) -> list[str]:
     if not words:
         return []
     program = Path(words[0]).name
-    python = program in ("python", "python3") and words[1:2] == ["-m"] and words[2:] and words[2].startswith("hanse_")
+    python = (
+        program in ("python", "python3")
+        and words[1:2] == ["-m"]
+        and words[2:]
+        and words[2].startswith(("hanse_", "deploy."))
+    )
     return [program, *words[1:]] if program in ("hanse", "make") or python else []
 
 
@@ -73,6 +79,8 @@ def complaint(words: list[str]) -> str | None:
             return _of_hanse(rest)
         case ["make", *rest]:
             return _of_make(rest)
+        case [_, "-m", "deploy.kube", command, *_]:
+            return None if f"\n{command} " in str(kube.__doc__) else f"deploy.kube has no {command}"
         case [_, "-m", module, *rest]:
             return _of_module(module, rest)
     raise ValueError(f"{words}: expected a command of ours")
@@ -167,7 +175,7 @@ def _of_make(words: list[str]) -> str | None:
 def _programs(recipe: str) -> list[Path]:
     """The files of the programs that a recipe starts."""
     found = [ROOT / word for word in re.findall(r"[\w/-]+\.py", recipe)]
-    for module in re.findall(r"-m ([a-z_.]+)", recipe):
+    for module in re.findall(r"-m ([\w.]+)", recipe):
         place = ROOT / "tests" / module.replace(".", "/")
         found += [*place.rglob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
     return [*found, ROOT / "libs/hanse_lab/src/hanse_lab/__main__.py"] if "hanse lab" in recipe else found
