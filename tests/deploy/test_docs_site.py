@@ -40,6 +40,7 @@ def test_every_page_is_there_and_found_by_the_search(site: Path) -> None:
     first = (site / "index.html").read_text()
     assert "Federated learning for organisations" in first
     assert 'href="privacy.html"' in first, "links of the README are those of the site"
+    assert first.index('href="first-afternoon.html"') < first.index('href="owner.html"'), "what one begins with"
     assert first.index('href="owner.html"') < first.index('href="job-keys.html"'), "tutorials first"
 
 

@@ -70,12 +70,14 @@ class DeployedHub:
 
     def start_datapod(
         self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None,
-        rules: Mapping[str, Any] | None = None, code: Path | None = None,
+        rules: Mapping[str, Any] | None = None, code: Path | None = None, phenotypes: Path | None = None,
+        covariates: Path | None = None,
     ) -> None:  # fmt: skip
         """A datapod process for a site that is invited now, which pins the hub's compensator, beside other `rules`.
 
         Args:
             code: the site's own code.
+            phenotypes, covariates: beside genotypes.
         """
         policy = home.with_name(f"{home.name}.policy.yaml")
         policy.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +85,17 @@ class DeployedHub:
         body["masking"] = {"compensator": self.hub.compensator_key, **body.get("masking", {})}
         policy.write_text(json.dumps(body))
         token = project.invite(name)
-        spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
+        spec = datapod(
+            name,
+            home=home,
+            url=self.hub.url,
+            token=token,
+            data=data,
+            test=test,
+            policy=policy,
+            phenotypes=phenotypes,
+            covariates=covariates,
+        )
         if accept := project.view().terms_digest:
             spec = replace(spec, argv=[*spec.argv, "--accept", accept])
         if code is not None:

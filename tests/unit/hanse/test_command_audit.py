@@ -50,4 +50,4 @@ def test_without_the_privacy_distribution_the_command_names_it(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 10
-    assert "pip install hanse-privacy" in capfd.readouterr().err
+    assert "pip install --find-links WHEELS 'hanse-privacy'" in capfd.readouterr().err

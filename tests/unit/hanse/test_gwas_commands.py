@@ -161,7 +161,7 @@ def test_results_of_an_ended_study_are_fetched_and_reported_later(
     assert body["files"] == ["results.tsv.gz"]
     again = run("gwas", "report", tmp_path / "later")
     assert again.status == 0
-    assert "report.html was not made: pip install 'hanse-genomics[report]'" in again.out
+    assert "report.html was not made: pip install --find-links WHEELS 'hanse-genomics[report]'" in again.out
     assert len(completed.calls("GET", "/store/results")) == 1
 
 
@@ -250,7 +250,7 @@ def test_without_hanse_genomics_it_says_what_to_install_before_anything_runs(
     monkeypatch.setattr(studies, "FORMATTER", "hanse_elsewhere")
     done = run("gwas", "run", tmp_path / "study.yaml", "--out", tmp_path / "out")
     assert done.status != 0
-    assert "pip install 'hanse-genomics[parquet,report]'" in done.err
+    assert "pip install --find-links WHEELS 'hanse-genomics[parquet,report]'" in done.err
     assert not completed.calls("POST", f"{PROJECT}/runs")
 
 

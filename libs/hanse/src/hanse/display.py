@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 
 
 def harmless(text: str) -> str:
@@ -73,7 +74,7 @@ def metrics_table(rounds: Sequence[Mapping[str, Any]]) -> Any:
     try:
         import pandas
     except ImportError:
-        raise HanseError(ErrorCode.NOT_FOUND, "pandas: not installed", hint="pip install 'hanse[notebook]'") from None
+        raise HanseError(ErrorCode.NOT_FOUND, "pandas: not installed", hint=to_install("hanse[notebook]")) from None
     frame = pandas.DataFrame([
         {
             "round": item["round"],

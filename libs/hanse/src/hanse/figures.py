@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ def installed(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{name}: not installed", hint="pip install 'hanse[notebook]'") from None
+        raise HanseError(ErrorCode.NOT_FOUND, f"{name}: not installed", hint=to_install("hanse[notebook]")) from None
 
 
 def tidy(axes: Axes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hanse.display import Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 from hanse_schemas.metrics import known
 from hanse_schemas.targets import Reached, reached
 
@@ -175,9 +176,7 @@ class History:
         try:
             import pandas
         except ImportError:
-            raise HanseError(
-                ErrorCode.NOT_FOUND, "pandas: not installed", hint="pip install 'hanse[notebook]'"
-            ) from None
+            raise HanseError(ErrorCode.NOT_FOUND, "pandas: not installed", hint=to_install("hanse[notebook]")) from None
         rows = [
             {"round": item["round"], "site": site, **measured}
             for item in self.rounds

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 from hanse_schemas.dates import Days
 from hanse_schemas.schema import OpenSchema
 
@@ -93,7 +94,7 @@ def _frame(file: Path) -> pd.DataFrame:
 
         from hanse_schemas.csv_frame import read_frame
     except ImportError:
-        raise HanseError(ErrorCode.UNAVAILABLE, "pandas: not installed", hint="pip install 'hanse[datapod]'") from None
+        raise HanseError(ErrorCode.UNAVAILABLE, "pandas: not installed", hint=to_install("hanse[datapod]")) from None
     try:
         return pandas.read_parquet(file) if file.suffix == ".parquet" else read_frame(file, OpenSchema())
     except FileNotFoundError:

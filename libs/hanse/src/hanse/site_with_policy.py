@@ -16,6 +16,7 @@ from hanse.background import LoopThread
 from hanse.site import Site
 from hanse.site_task import SiteTask, no_model
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 from hanse_site.identity import load_identity
 
 if TYPE_CHECKING:
@@ -166,5 +167,5 @@ def _found() -> Any:
             ) from error  # fmt: skip
     raise HanseError(
         ErrorCode.UNAVAILABLE, "policy: the datapod's package is not installed, which masks and keeps the ledger",
-        hint="pip install 'hanse[datapod]'",
+        hint=to_install("hanse[datapod]"),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 from hanse_schemas.job import STUDY
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def check_formatter() -> None:
         raise HanseError(
             ErrorCode.UNAVAILABLE,
             f"{FORMATTER}: not installed beside the SDK, expected for tables and reports",
-            hint="pip install 'hanse-genomics[parquet,report]'",
+            hint=to_install("hanse-genomics[parquet,report]"),
         )
 
 

@@ -16,6 +16,7 @@ from hanse.verification import verify_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.text_files import read_text
+from hanse_fabric.wheels import to_install
 from hanse_schemas.schema import LearnableSchema
 
 _READER = "hanse_learning.portable"
@@ -140,5 +141,5 @@ def require_torch() -> None:
     for name in _NEEDS:
         if importlib.util.find_spec(name) is None:
             raise HanseError(
-                ErrorCode.UNAVAILABLE, f"{name}: not installed beside the SDK", hint="pip install 'hanse[torch]'"
+                ErrorCode.UNAVAILABLE, f"{name}: not installed beside the SDK", hint=to_install("hanse[torch]")
             )

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 
 VARIABLE = "HANSE_PROXY"
 SCHEMES = ("http", "socks5h")
@@ -56,7 +57,7 @@ class Proxy:
         if self.is_socks and importlib.util.find_spec(_FOR_SOCKS[client]) is None:
             raise HanseError(
                 ErrorCode.NOT_FOUND, f"{VARIABLE}: no package is here that speaks SOCKS",
-                hint="pip install 'hanse[socks]'",
+                hint=to_install("hanse[socks]"),
             )  # fmt: skip
 
 

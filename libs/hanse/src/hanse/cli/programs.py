@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 
 AS_GIVEN: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that hands on all that it is given."""
@@ -25,6 +26,6 @@ def run_program(module: str, *arguments: str, needs: Sequence[str], install: str
     for name in needs:
         if importlib.util.find_spec(name) is None:
             raise HanseError(
-                ErrorCode.UNAVAILABLE, f"{name}: not installed beside the command line", hint=f"pip install {install}"
+                ErrorCode.UNAVAILABLE, f"{name}: not installed beside the command line", hint=to_install(install)
             )
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell

@@ -277,4 +277,4 @@ def quoted(value: object) -> str:
 
 
 def _datapod(command: str, arguments: list[str]) -> None:
-    run_program("hanse_datapod", command, *arguments, needs=("hanse_datapod",), install="'hanse[datapod]'")
+    run_program("hanse_datapod", command, *arguments, needs=("hanse_datapod",), install="hanse[datapod]")

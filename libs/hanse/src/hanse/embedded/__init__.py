@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 
 _NEEDED = (
     "hanse_operations",
@@ -26,5 +27,5 @@ def check_installed() -> None:
         raise HanseError(
             ErrorCode.UNAVAILABLE,
             f"{', '.join(missing)}: not installed beside the SDK, expected for a hub on this machine",
-            hint="pip install 'hanse[hub]', or 'hanse[demo]' for the demonstrations",
+            hint=f"{to_install('hanse[hub]')}; hanse[demo] for the demonstrations",
         )

@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 
 _MODELS = ("best", "newest", "none")
 TRACKERS = {
@@ -60,7 +61,7 @@ def check_wanted(wanted: Wanted) -> None:
     if importlib.util.find_spec(wanted.to) is None:  # the package is called as the tracker
         raise HanseError(
             ErrorCode.UNAVAILABLE, f"{wanted.to}: not installed beside the SDK",
-            hint=f"pip install 'hanse[{wanted.to}]'",
+            hint=to_install(f"hanse[{wanted.to}]"),
         )  # fmt: skip
     if wanted.to == "mlflow" and wanted.model != "none":
         from hanse.trained import require_torch

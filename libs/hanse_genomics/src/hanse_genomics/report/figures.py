@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 from hanse_genomics.compare.agreement import GENOME_WIDE, bonferroni
 from hanse_genomics.files.snps import LABELS
 from hanse_genomics.hub.collecting import inflation
@@ -113,7 +114,7 @@ def _figure(width: float, height: float, theme: Theme) -> tuple[Any, Any]:
         from matplotlib.figure import Figure
     except ImportError:
         raise HanseError(
-            ErrorCode.NOT_FOUND, "matplotlib: not installed", hint="pip install 'hanse-genomics[report]'"
+            ErrorCode.NOT_FOUND, "matplotlib: not installed", hint=to_install("hanse-genomics[report]")
         ) from None
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 from hanse_genomics.arrays import Array
 from hanse_genomics.files.snps import LABELS
 from hanse_genomics.reasons import words
@@ -81,6 +82,6 @@ def _pyarrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError:
         raise HanseError(
-            ErrorCode.NOT_FOUND, "pyarrow: not installed", hint="pip install 'hanse-genomics[parquet]'"
+            ErrorCode.NOT_FOUND, "pyarrow: not installed", hint=to_install("hanse-genomics[parquet]")
         ) from None
     return pyarrow, parquet

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.wheels import to_install
 from hanse_genomics.compare.agreement import GENOME_WIDE
 from hanse_genomics.hub.collecting import inflation
 from hanse_genomics.report import write_report
@@ -56,11 +57,11 @@ def publish(folder: Path) -> Published:
         write_parquet(results, folder / PARQUET)
         made.append(PARQUET)
     else:
-        without[PARQUET] = "pip install 'hanse-genomics[parquet]'"
+        without[PARQUET] = to_install("hanse-genomics[parquet]")
     if importlib.util.find_spec("matplotlib") is not None:
         made.append(write_report(results, folder, _run(folder)).name)
     else:
-        without["report.html"] = "pip install 'hanse-genomics[report]'"
+        without["report.html"] = to_install("hanse-genomics[report]")
     log10_p = results.column("log10_p")
     return Published(
         tuple(made), without, results.study.test, len(results), int(results.tested.sum()),

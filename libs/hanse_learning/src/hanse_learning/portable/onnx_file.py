@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.wheels import to_install
 from hanse_learning.portable.plain_layers import plain
 from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import cells_of
@@ -117,7 +118,7 @@ def inputs_of(model: TrainedModel, data: Any) -> dict[str, Any]:
 
 
 def _not_installed(error: ImportError) -> HanseError:
-    return HanseError(ErrorCode.UNAVAILABLE, f"onnx: {error.name} is not installed", hint="pip install 'hanse[onnx]'")
+    return HanseError(ErrorCode.UNAVAILABLE, f"onnx: {error.name} is not installed", hint=to_install("hanse[onnx]"))
 
 
 def _convolves(module: nn.Module) -> bool:

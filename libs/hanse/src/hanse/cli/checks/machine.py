@@ -21,7 +21,7 @@ def check_machine(folder: Path) -> Iterator[Finding]:
     yield finding("python", (3, 11) <= sys.version_info[:2] <= (3, 13), version, "use Python 3.11 to 3.13")
     yield _versions(_installed())
     for program in _SERVERS:
-        yield Finding(program, True, _program(program) or "absent (only `hanse up` needs it: pip install 'hanse[hub]')")
+        yield Finding(program, True, _program(program) or "absent (only `hanse up` needs it: hanse[hub])")
     if not folder.is_dir():
         yield Finding("disk", False, f"{folder}: no such folder", "make it, or name another with --folder")
         return
