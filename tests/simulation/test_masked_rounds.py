@@ -166,19 +166,15 @@ async def test_who_drops_out_before_the_set_is_fixed_costs_nothing(clock: Virtua
     assert [one.session for one in made.published(MASK_REQUEST, MaskRequest)].count("r1-train") == 1
 
 
-class TaskOf010(Task):
-    """What release 0.1.0 read as a task."""
-
-    schema_id = "hanse.task/1"
-    grown = ("", frozenset())
-
-
 def refusal_of_0_1_0(data: bytes) -> str:
-    """Why release 0.1.0 did not take a task; empty where it did."""
-    try:
-        TaskOf010.decode(data)
-    except HanseError as error:
-        return f"{error.message} ({error.hint})"
+    """Why release 0.1.0, which knew the first version of tasks alone, did not take one; empty where it did."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Task, "schema_id", "hanse.task/1")
+        patch.setattr(Task, "grown", ("", frozenset()))
+        try:
+            Task.decode(data)
+        except HanseError as error:
+            return f"{error.message} ({error.hint})"
     return ""
 
 
