@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hanse_datapod.cli import main
+from hanse_datapod.home.status import SiteStatus, lines
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, _turn, numbers_of
@@ -78,6 +79,25 @@ async def test_a_refusal_of_a_charge_that_follows_from_the_examples_has_no_figur
     assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
     assert "the site's privacy budget forbids it" in result.reason
     assert ("would make it" in result.reason) is not required
+
+
+@pytest.mark.parametrize(("mechanism", "parted"), [("dp_sgd", True), ("dp_sgd", False), ("laplace", True)])
+async def test_a_site_that_sets_its_test_data_aside_itself_is_told_that_dp_sgd_does_not_hide_it(
+    site: Site, caplog: pytest.LogCaptureFixture, mechanism: str, parted: bool
+) -> None:
+    site.policy = budgeted(epsilon=100.0, delta=1e-5)
+    site.worker.parted = parted
+    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 4.0}
+    given = PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=1, active=3)
+    await site.start()
+    for number in (1, 2):
+        await site.give(task(f"r{number}-train", privacy=given))
+        await site.results(number)
+    said = [record for record in caplog.records if "sets test data aside itself" in record.message]
+    assert len(said) == (mechanism == "dp_sgd" and parted)  # once for a run
+    data = {"fit": True, "examples": 8, "test_examples": 2, "device": "cpu", "remarks": [], "parted": parted}
+    told = SiteStatus(site.home, site.policy).told() | {"data": data}
+    assert any("set aside by this site itself" in line for line in lines(told)) is parted
 
 
 async def test_a_refusal_of_a_charge_that_is_the_same_at_every_site_has_its_figures(site: Site) -> None:

@@ -43,6 +43,18 @@ def test_dp_sgd_hides_whoever_has_rows_where_the_schema_says_it() -> None:
     assert "rows at several sites" in said
 
 
+@pytest.mark.parametrize(("unit", "one"), [(None, "example"), ("patient_id", "patient_id")])
+def test_dp_sgd_says_that_a_site_which_parts_its_data_itself_does_not_keep_the_epsilon(
+    unit: str | None, one: str
+) -> None:
+    """With one more among them, others are set aside for tests: the noise is not made for these."""
+    said = describe(job({"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}), unit=unit)
+    assert f"with one {one} more, others are set aside" in said.partition("Not covered:")[2]
+    assert "test_fraction 0" in said
+    other = describe(job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}), unit=unit)
+    assert "test_fraction" not in other
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("epsilon", 0), ("epsilon", -1.0), ("delta", 1.0), ("delta", 1.5), ("noise_multiplier", 0)]
 )

@@ -219,12 +219,23 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
         said.append(
             "Groups of examples of one person: epsilon grows with their number (a schema with a unit hides them)."
         )
+    if privacy.mechanism == "dp_sgd":
+        said.append(_parted_in_words(unit or "example"))
     if privacy.mechanism == "dp_sgd" and unit is not None:
         said.append(f"A {unit} with rows at several sites, or under several names: their epsilons add up.")
     if privacy.placement == "central":
         said.append("The hub itself, and whoever breaks into it.")
         said.append("The means of the sites' training metrics, to which no noise is added.")
     return said
+
+
+def _parted_in_words(one: str) -> str:
+    """What sites do with their data is not known here, so it is said under a condition."""
+    return (
+        f"Where a site sets a part of its training data aside for tests itself (test_fraction, a fifth where it says "
+        f"nothing): with one {one} more, others are set aside than before, which is not within the epsilon above. A "
+        "site with a file of test data, or test_fraction 0, keeps it."
+    )
 
 
 def _metrics_in_words(job: Job, privacy: Privacy, asked: PrivateMetrics) -> str:

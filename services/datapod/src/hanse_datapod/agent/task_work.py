@@ -229,6 +229,7 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
+            self._data.tell_of_parts(task)
             reserved = await asyncio.to_thread(
                 lambda: self._budget.reserve(
                     task, examples=examples, model=model, units=self._data.units, most=self._terms.epsilon(task)
