@@ -123,7 +123,8 @@ class TaskWork:
             remembered=self._remembered, moved=self._moved, clock=self._clock, terms=terms,
         )  # fmt: skip
         self._preflight = Preflight(
-            policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check
+            policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check,
+            terms.epsilon,
         )  # fmt: skip
         self._finishing = threading.Lock()
 
