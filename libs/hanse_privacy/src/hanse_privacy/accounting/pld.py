@@ -29,6 +29,9 @@ from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_epsilon
 
 _LARGEST = 40.0
 """Of epsilons that distributions are convolved for: above, Renyi divergences are near enough."""
+_TRANSFORMED, _COMPOSED = 1e-13, 2.0**-50
+"""Of delta, for how the transforms of a convolution are rounded: once, and for each release, whose share of the sum's
+transform is wrong by some 2^-53 (measured: 4e-14 for 1,000 releases, 2e-13 for 10,000)."""
 _WIDEST, _NARROWEST = 1e-3, 2e-6
 
 
@@ -81,14 +84,18 @@ class PldAccountant:
 
 @lru_cache(maxsize=1024)
 def convolved(event: Event, count: int, delta: float) -> float:
-    """Epsilon of equal releases by their privacy loss distribution, at most 0.5 % above the true one."""
+    """Epsilon of equal releases by their privacy loss distribution, at most 0.5 % above the true one; where little more
+    of delta is there than rounding takes, as far as Renyi accounting is."""
     rough = RdpAccountant()
     rough.compose(event, count)
     known = rough.epsilon(delta)
     if not 0 < known < _LARGEST:
         return known
+    left = delta - _TRANSFORMED - count * _COMPOSED if count > 1 else delta
+    if left <= 0:
+        return known
     width = _width(event, count, known)
-    return min(known, float(_distribution(event, count, width).get_epsilon_for_delta(delta)))
+    return min(known, float(_distribution(event, count, width).get_epsilon_for_delta(left)))
 
 
 def _width(event: Event, count: int, rough: float) -> float:
