@@ -174,6 +174,13 @@ def test_a_multipliers_epsilon_is_that_of_the_ledger_within_its_accountants_slac
     assert told >= accountant.epsilon(privacy.delta) - 1e-3
 
 
+def test_a_delta_of_zero_is_said_to_be_so_but_for_how_noise_is_drawn() -> None:
+    """Samplers are within a proved distance of their laws, which is a delta."""
+    said = describe(job({"placement": "local", "mechanism": "laplace", "epsilon": 4.0, "delta": 0.0}))
+    assert "epsilon 4 at delta 0 (but for 2^-50, which drawing up to 2^50 numbers of noise adds) for all 10" in said
+    assert "2^-50" not in describe(job({"placement": "local", "mechanism": "laplace", "epsilon": 4.0}))
+
+
 def test_the_report_loads_no_numpy() -> None:
     program = "import sys, hanse_privacy.report; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0

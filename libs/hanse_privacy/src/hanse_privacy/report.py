@@ -22,6 +22,7 @@ from hanse_schemas.metrics import COUNTED
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
+_DRAWN = "but for 2^-50, which drawing up to 2^50 numbers of noise adds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,8 @@ def _adversary(job: Job, privacy: Privacy, active: int) -> str:
 
 def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
     rounds = f"all {job.rounds} rounds together, each done once" if job.rounds > 1 else "the one round, done once"
-    delta = f"delta {privacy.delta:g}"
+    # By `noise.exact`, at any epsilon up to 25; of a larger delta, accountants take it off (`accountant.SAMPLING`).
+    delta = f"delta {privacy.delta:g}" if privacy.delta else f"delta 0 ({_DRAWN})"
     epsilon = run_epsilon(privacy, job.rounds)
     if epsilon is None:
         return (
