@@ -153,7 +153,7 @@ async def oblivious(folder: Path) -> Figures:  # noqa: ARG001 - the sections' fo
 
 
 async def exact(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
-    """Exact noise on one core: the slowest of the Gaussian kinds, and of the discrete ones."""
+    """Exact noise on one core: the slowest of the Gaussian kinds, of the discrete ones, and where it is added."""
     return measure_noise()
 
 

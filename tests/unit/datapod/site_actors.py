@@ -73,6 +73,7 @@ class CountingWorker:
         self.error: HanseError | None = None
         self.unfit: HanseError | None = None
         self.deaths = 0
+        self.parted = False
         self.metrics = {"loss": 0.5}
         self.examples = 10
         self.extras: tuple[str, ...] = ()
@@ -122,7 +123,7 @@ class CountingWorker:
     async def check_data(self, schema: object) -> DataSummary:
         if self.unfit is not None:
             raise self.unfit
-        return DataSummary(10, 2, "0" * 64)
+        return DataSummary(10, 2, "0" * 64, parted=self.parted)
 
     async def rest(self) -> None:
         self.rested.set()

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from hanse_datapod.cli import main
+from hanse_datapod.home.status import SiteStatus, lines
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, _turn, numbers_of
+from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, _turn, balances, numbers_of
 from hanse_datapod.privacy.metrics import CoveredMetrics
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
@@ -78,6 +79,25 @@ async def test_a_refusal_of_a_charge_that_follows_from_the_examples_has_no_figur
     assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
     assert "the site's privacy budget forbids it" in result.reason
     assert ("would make it" in result.reason) is not required
+
+
+@pytest.mark.parametrize(("mechanism", "parted"), [("dp_sgd", True), ("dp_sgd", False), ("laplace", True)])
+async def test_a_site_that_sets_its_test_data_aside_itself_is_told_that_dp_sgd_does_not_hide_it(
+    site: Site, caplog: pytest.LogCaptureFixture, mechanism: str, parted: bool
+) -> None:
+    site.policy = budgeted(epsilon=100.0, delta=1e-5)
+    site.worker.parted = parted
+    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 4.0}
+    given = PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=1, active=3)
+    await site.start()
+    for number in (1, 2):
+        await site.give(task(f"r{number}-train", privacy=given))
+        await site.results(number)
+    said = [record for record in caplog.records if "sets test data aside itself" in record.message]
+    assert len(said) == (mechanism == "dp_sgd" and parted)  # once for a run
+    data = {"fit": True, "examples": 8, "test_examples": 2, "device": "cpu", "remarks": [], "parted": parted}
+    told = SiteStatus(site.home, site.policy).told() | {"data": data}
+    assert any("set aside by this site itself" in line for line in lines(told)) is parted
 
 
 async def test_a_refusal_of_a_charge_that_is_the_same_at_every_site_has_its_figures(site: Site) -> None:
@@ -327,6 +347,59 @@ def test_an_evaluation_that_fails_is_noise_alone_where_it_would_tell_no_noisy_nu
             made.without_answer(given, failed, 12)
     else:
         assert made.without_answer(given, failed, 12) == WorkOutcome(None, 12, {})
+
+
+EXAMPLES = 1485
+PREPARED = {"mechanism": "dp_sgd", "noise_multiplier": None, "epsilon": 3.0, "preparation": {"share": 0.1}}
+
+
+def played(home: Path, rounds: int, **most: float) -> float:
+    """What a run with a preparation has cost, in the ledger of a site that was there from its beginning to its end."""
+    budget = SiteBudget(home, PrivacyPolicy())
+    for number in range(rounds + 1):
+        given = asked_before(TaskKind.TRAIN if number else TaskKind.PREPARE, number, rounds)
+        made = budget.reserve(given, examples=EXAMPLES, model=None, most=most.get("most"))
+        budget.settle(made)
+    budget.close()
+    return next(row.spent for row in balances(home, PrivacyPolicy()) if row.scope == "triage")
+
+
+def asked_before(kind: TaskKind, number: int, rounds: int) -> Task:
+    """A task of such a run, which says what the run will ask."""
+    section = Privacy.model_validate(LAPLACE | PREPARED | {"clip": 1.0})
+    return task(
+        f"r{number}-{kind.value}", kind=kind, round=number,
+        privacy=PrivacyTerms(privacy=section, rounds=rounds, round=max(1, number), active=3),
+        config={
+            "train": {"batch_size": 32}, "kinds": ["prepare", "train"],
+            "prepare": [{"name": "creatinine", "kind": "number", "clip": [20, 800]}],
+        },
+    )  # fmt: skip
+
+
+def test_what_a_site_says_before_a_run_with_a_preparation_is_what_its_ledger_does(tmp_path: Path) -> None:
+    """Of samples beside a preparation the ledger charges more than the run's epsilon: before, such a run was told to be
+    affordable, and was refused in its ninth round of twenty."""
+    rounds, question = 20, asked_before(TaskKind.TRAIN, 1, 20)
+    cost = played(tmp_path / "unlimited", rounds)
+    assert cost > 1.2 * 3.0
+
+    def said(examples: int | None, most: float | None, **policy: Any) -> bool | None:
+        budget = SiteBudget(tmp_path / "asked", PrivacyPolicy.model_validate(policy))
+        try:
+            return budget.affords(question, rounds, examples=examples, most=most)
+        finally:
+            budget.close()
+
+    for least in (cost * 1.0001, 3.1):
+        enough = least >= cost
+        assert said(EXAMPLES, least) is said(EXAMPLES, None, epsilon=least) is enough
+        assert said(None, least) is said(None, None, epsilon=least) is None  # it depends on how many examples there are
+    assert said(None, 2.0) is said(None, None, epsilon=2.0) is False
+    assert said(None, None) is True
+    assert played(tmp_path / "enough", rounds, most=cost * 1.0001) == pytest.approx(cost)
+    with pytest.raises(HanseError, match=r"terms\.epsilon"):
+        played(tmp_path / "short", rounds, most=3.1)
 
 
 def test_homes_that_share_a_ledger_are_each_charged_for_one_task_of_a_name(tmp_path: Path) -> None:

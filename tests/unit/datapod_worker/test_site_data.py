@@ -48,7 +48,7 @@ def test_csv_and_parquet_of_the_same_table_are_the_same_data(tmp_path):
 def test_the_test_fraction_is_set_aside_the_same_way_each_time(tmp_path):
     path = csv(tmp_path, GOOD)
     data = read(path, TABLE, test_fraction=0.4)
-    assert (len(data.train), len(data.test)) == (3, 2)
+    assert (len(data.train), len(data.test), data.parted) == (3, 2, True)
     assert fingerprint(data) == fingerprint(read(path, TABLE, test_fraction=0.4))
     assert sorted([*data.train.x[:, 0], *data.test.x[:, 0]]) == [40, 50.5, 60, 70, 80]
 
@@ -57,6 +57,7 @@ def test_a_test_file_is_used_instead_of_a_fraction(tmp_path):
     path = csv(tmp_path, GOOD)
     data = read(path, TABLE, test=path)
     assert len(data.train) == len(data.test) == 5
+    assert not data.parted
 
 
 VISITS = TABLE.model_copy(update={"unit": "patient"})

@@ -145,7 +145,7 @@ def initialize(config):
 
 async def test_check_data_counts_and_fingerprints(worker):
     summary = await worker.check_data(SCHEMA)
-    assert (summary.examples, summary.test_examples) == (64, 16)
+    assert (summary.examples, summary.test_examples, summary.parted) == (64, 16, True)
     assert summary == await worker.check_data(SCHEMA)
     with pytest.raises(HanseError, match=r"examples have shape \[2\], the schema says \[3\]") as caught:
         await worker.check_data(ArraySchema(shape=(3,), classes=2))

@@ -110,8 +110,11 @@ def test_what_has_no_values_is_refused(text: str) -> None:
     [
         ({}, 4.0),
         ({"site_epsilon": {"north": 6.0}}, 6.0),
-        ({"metrics": {"epsilon": 0.5, "bounds": {"accuracy": 1.0}}}, 4.0 + 3 * 0.5 + 2 * 0.5),
-        ({"mechanism": "dp_sgd", "metrics": {"epsilon": 0.5, "bounds": {"accuracy": 1.0}}}, 4.0 + 2 * 0.5),
+        (
+            {"mechanism": "laplace", "metrics": {"epsilon": 0.5, "bounds": {"accuracy": 1.0}}},
+            4.0 + 3 * 0.5 + 2 * 0.5,
+        ),
+        ({"mechanism": "dp_sgd", "metrics": {"epsilon": 0.5, "bounds": {"accuracy": 1.0}}}, None),
         ({"mechanism": "dp_sgd", "epsilon": None, "noise_multiplier": 1.0}, None),
     ],
 )

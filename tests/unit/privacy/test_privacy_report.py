@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ import pytest
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
+from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.parts import of_preparation
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.correlated.optimum import matrix_of
+from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
 from hanse_privacy.report import describe, preparation_epsilon, run_epsilon, whole_epsilon
 from hanse_schemas.job import Job, check_job
 
@@ -41,6 +45,18 @@ def test_dp_sgd_hides_whoever_has_rows_where_the_schema_says_it() -> None:
     assert "any one patient_id, with all rows of that patient_id" in said
     assert "Groups of examples" not in said
     assert "rows at several sites" in said
+
+
+@pytest.mark.parametrize(("unit", "one"), [(None, "example"), ("patient_id", "patient_id")])
+def test_dp_sgd_says_that_a_site_which_parts_its_data_itself_does_not_keep_the_epsilon(
+    unit: str | None, one: str
+) -> None:
+    """With one more among them, others are set aside for tests: the noise is not made for these."""
+    said = describe(job({"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}), unit=unit)
+    assert f"with one {one} more, others are set aside" in said.partition("Not covered:")[2]
+    assert "test_fraction 0" in said
+    other = describe(job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}), unit=unit)
+    assert "test_fraction" not in other
 
 
 @pytest.mark.parametrize(
@@ -158,6 +174,13 @@ def test_a_multipliers_epsilon_is_that_of_the_ledger_within_its_accountants_slac
     assert told >= accountant.epsilon(privacy.delta) - 1e-3
 
 
+def test_a_delta_of_zero_is_said_to_be_so_but_for_how_noise_is_drawn() -> None:
+    """Samplers are within a proved distance of their laws, which is a delta."""
+    said = describe(job({"placement": "local", "mechanism": "laplace", "epsilon": 4.0, "delta": 0.0}))
+    assert "epsilon 4 at delta 0 (but for 2^-50, which drawing up to 2^50 numbers of noise adds) for all 10" in said
+    assert "2^-50" not in describe(job({"placement": "local", "mechanism": "laplace", "epsilon": 4.0}))
+
+
 def test_the_report_loads_no_numpy() -> None:
     program = "import sys, hanse_privacy.report; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0
@@ -199,6 +222,49 @@ def test_what_a_preparation_takes_of_epsilon_the_rounds_do_not_have(privacy: dic
     said = describe(job(privacy, secure_aggregation={"mode": "compensator"}))
     assert "epsilon 4 at delta 1e-05 for all 10 rounds together, each done once" in said
     assert "and the preparation of the tables, which is charged 0.25 of both" in said
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "discrete_gaussian"])
+@pytest.mark.parametrize(
+    "noise", [{"epsilon": 2.0}, {"noise_multiplier": 30.0}, {"epsilon": 2.0, "preparation": {"share": 0.2}}]
+)
+def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_charges(
+    noise: dict[str, Any], mechanism: str, tmp_path: Path
+) -> None:
+    """Played in a ledger. The sum of their epsilons, which was said before, is less than that."""
+    metrics = {"epsilon": 0.01, "bounds": {"loss": 4.0}}
+    section = {"placement": "local", "mechanism": mechanism, "metrics": metrics} | noise
+    wanted = job(section, evaluate={"every": 1})
+    assert wanted.privacy is not None
+    made = round_noise(PrivacyTerms(privacy=wanted.privacy, rounds=10, round=1, active=4), "a")
+    ledger = Ledger(tmp_path, Budgets(project=Budget(1e6, wanted.privacy.delta)))
+    epsilon, delta, multiplier = of_preparation(wanted.privacy, "a")
+    if wanted.privacy.preparation is not None and epsilon is not None:
+        amount = multiplier or noise_for("gaussian", epsilon, delta, 1)
+        ledger.reserve(Charge("p", "r", "preparation", Event("gaussian", amount)))
+    for number in range(10):
+        ledger.reserve(
+            Charge("p", "r", f"{number}", made.event),
+            Charge("p", "r", f"{number}/metrics", Event("pure", 0.01)),
+            Charge("p", "r", f"{number}/evaluated", Event("pure", 0.01)),
+        )
+    [_, balance] = ledger.balances()
+    ledger.close()
+    told = whole_epsilon(wanted)
+    assert told is not None
+    assert balance.spent <= told <= 1.001 * balance.spent
+    assert f"charges more than they cost together: epsilon {told:.4g} for the whole run" in describe(wanted)
+
+
+@pytest.mark.parametrize(
+    "more", [{"preparation": {"share": 0.1}}, {"metrics": {"epsilon": 0.1, "bounds": {"loss": 4.0}}}]
+)
+def test_of_dp_sgd_beside_other_releases_a_sites_ledger_alone_can_say_what_it_charges(more: dict[str, Any]) -> None:
+    section = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 3.0}
+    assert whole_epsilon(job(section)) == 3.0
+    assert whole_epsilon(job(section | more)) is None
+    assert "by how many examples a site has" in describe(job(section | more))
+    assert "several kinds" not in describe(job(section))
 
 
 def test_a_preparation_beside_a_noise_multiplier_is_said_to_be_on_top() -> None:

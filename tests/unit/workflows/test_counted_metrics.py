@@ -299,7 +299,7 @@ def test_a_private_job_is_counted_with_noise_for_what_it_may_spend_after_its_las
     assert asked_by_job(job) == {}
     assert whole_epsilon(job.model_copy(update={"privacy": job.privacy.model_copy(update={
         "epsilon": 3.0, "noise_multiplier": None,
-    })})) == 3.5  # fmt: skip
+    })})) is None  # fmt: skip
     assert "costs epsilon 0.5 for each evaluation of a site, 0.5 for 1 of them" in describe(job)
     each = private({"epsilon": 0.5}, evaluate={"metrics": ["auroc"], "every": 1})
     assert "0.5 for each evaluation of a site, 2 for 4 of them" in describe(each)

@@ -34,7 +34,7 @@ BY_EXAMPLES = "dp_sgd"
 """Begins the notes of charges that follow from how many examples there are, also where all are in each sample."""
 _ROUNDING = 1 + 1e-9
 """A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
-_OF_RUN = 1.01
+OF_RUN = 1.01
 """A run whose noise is made for its whole budget does not exceed that by how exactly its parts are composed."""
 _HOME = re.compile(r"/[0-9a-f]{16}$")
 """Ends the names of works of one of several homes that share a ledger."""
@@ -161,11 +161,12 @@ class Ledger:
                 self._write(turn.to_json())
             return self._balance(charges[0].project)
 
-    def affords(self, *charges: Charge, alone: bool = False) -> bool:
-        """Whether the budgets have room for charges of one project as things stand. Nothing is charged.
+    def affords(self, *charges: Charge, alone: bool = False, run: Budget | None = None) -> bool:
+        """Whether the budgets have room for charges of one run as things stand. Nothing is charged.
 
         Args:
             alone: as if nothing had been charged before.
+            run: as in `reserve`.
 
         Raises:
             HanseError: TAMPERED.
@@ -174,11 +175,18 @@ class Ledger:
             self._catch_up()
             try:
                 self._check(charges, alone=alone)
+                self._check_run(charges, run)
             except HanseError as error:
                 if error.code is not ErrorCode.POLICY:
                     raise
                 return False
             return True
+
+    def is_unspent(self, project: str) -> bool:
+        """Whether nothing was charged before that counts for a project: where the whole site has a budget, of any."""
+        with self._alone():
+            self._catch_up()
+            return not (self._all() if self._budgets.site is not None else self._totals.get(project))
 
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, by its own budget and the whole site's; None where there is none."""
@@ -300,7 +308,7 @@ class Ledger:
         for charge in charges:
             total[charge.event] += charge.count
         after = self._epsilon(total, budget.delta, "pld")
-        if not after <= budget.epsilon * _OF_RUN:
+        if not after <= budget.epsilon * OF_RUN:
             raise HanseError(
                 ErrorCode.POLICY,
                 f"the project's terms forbid it: terms.epsilon: run {charges[0].run} has cost this site epsilon "

@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 
 from hanse_fabric.errors import invalid
-from hanse_privacy.accounting.accountant import ADAPTIVE, SAMPLING, check_delta, delta_of_alike
+from hanse_privacy.accounting.accountant import ADAPTIVE, FILTER_ORDERS, SAMPLING, check_delta, delta_of_alike
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.accounting.rdp import RdpAccountant, curve_of, epsilon_of
 from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_epsilon
 
-FILTER_ORDERS = (2.5, 5.0, 8.0, 16.0, 40.0)
-"""With these the filter tells 1.3 to 2.4 times what `rdp` does (noise 0.5 to 10, rates 0.01 to 1, epsilon 0.5 to 8 at
-delta 1e-5): most for a few releases of small samples, least for thousands."""
 _LARGEST = 40.0
 """Of epsilons that distributions are convolved for: above, Renyi divergences are near enough."""
+_TRANSFORMED, _COMPOSED = 1e-13, 2.0**-50
+"""Of delta, for how the transforms of a convolution are rounded: once, and for each release, whose share of the sum's
+transform is wrong by some 2^-53 (measured: 4e-14 for 1,000 releases, 2e-13 for 10,000)."""
 _WIDEST, _NARROWEST = 1e-3, 2e-6
 
 
@@ -84,14 +84,18 @@ class PldAccountant:
 
 @lru_cache(maxsize=1024)
 def convolved(event: Event, count: int, delta: float) -> float:
-    """Epsilon of equal releases by their privacy loss distribution, at most 0.5 % above the true one."""
+    """Epsilon of equal releases by their privacy loss distribution, at most 0.5 % above the true one; where little more
+    of delta is there than rounding takes, as far as Renyi accounting is."""
     rough = RdpAccountant()
     rough.compose(event, count)
     known = rough.epsilon(delta)
     if not 0 < known < _LARGEST:
         return known
+    left = delta - _TRANSFORMED - count * _COMPOSED if count > 1 else delta
+    if left <= 0:
+        return known
     width = _width(event, count, known)
-    return min(known, float(_distribution(event, count, width).get_epsilon_for_delta(delta)))
+    return min(known, float(_distribution(event, count, width).get_epsilon_for_delta(left)))
 
 
 def _width(event: Event, count: int, rough: float) -> float:

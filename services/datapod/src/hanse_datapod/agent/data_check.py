@@ -9,6 +9,7 @@ from hanse_datapod.data.remark import in_words
 from hanse_datapod.home.now import Now
 from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import Task
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
 from hanse_schemas.schema import DataSchema
 
@@ -34,12 +35,13 @@ class DataCheck:
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
         self.remarks: tuple[str, ...] = ()
+        self._parted, self._told_of = False, set[str]()
 
     async def run(self) -> None:
         """Look at the data."""
         try:
             summary = await self._worker.check_data(self._schema)
-            self._examples, self.units = summary.examples, summary.units
+            self._examples, self.units, self._parted = summary.examples, summary.units, summary.parted
             self.state = DataState(summary.fingerprint)
             device = summary.device
             DEVICE_INFO.set(1, service="datapod", device=device.label)
@@ -57,6 +59,7 @@ class DataCheck:
             self._now.found(
                 fit=True, examples=summary.examples, test_examples=summary.test_examples, units=summary.units,
                 set_aside=summary.set_aside, remarks=self.remarks, device=device.label, warning=device.warning,
+                parted=summary.parted,
             )  # fmt: skip
             if device.warning:
                 _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
@@ -65,6 +68,17 @@ class DataCheck:
             self.unfit = error
             self._now.found(fit=False, code=error.code.code, reason=error.whole, hint=error.hint)
         self.looked.set()
+
+    def tell_of_parts(self, task: Task) -> None:
+        """Log, once for each run, that the site parts its data in a way that `dp_sgd` does not cover."""
+        private = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
+        if private and self._parted and task.run not in self._told_of:
+            self._told_of.add(task.run)
+            _log.warning(
+                "this site sets test data aside itself: with one more example or person others are trained on, which "
+                "the noise of dp_sgd does not hide; give a file of test data, or test_fraction 0",
+                extra={"run": task.run},
+            )
 
     @property
     def there(self) -> int:

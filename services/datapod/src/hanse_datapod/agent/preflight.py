@@ -33,14 +33,15 @@ class Preflight:
     Args:
         allowed: the policy, with the code that was approved meanwhile.
         agreed: raises where the project's terms, as the site has agreed to them, do not let a task.
+        most: epsilon that the task's run may cost by these terms; raises as `agreed`.
         kinds: of tasks that the site's worker does with its data.
     """
 
     def __init__(
         self, policy: Policy, allowed: Callable[[], Policy], schema: DataSchema, kinds: Collection[TaskKind],
-        data: DataCheck, budget: SiteBudget, agreed: Callable[[Task], None],
+        data: DataCheck, budget: SiteBudget, agreed: Callable[[Task], None], most: Callable[[Task], float | None],
     ) -> None:  # fmt: skip
-        self._allowed, self._agreed = allowed, agreed
+        self._allowed, self._agreed, self._most = allowed, agreed, most
         self._policy, self._schema, self._kinds, self._data, self._budget = policy, schema, kinds, data, budget
 
     def answer(self, task: Task) -> SiteCheck:
@@ -90,7 +91,11 @@ class Preflight:
     def _of_budget(self, task: Task) -> SiteFinding:
         known = tells_examples(self._policy) and self._data.unfit is None
         examples = self._data.there if known else None
-        enough = self._budget.affords(task, _rounds(task), examples=examples, units=self._data.units)
+        try:
+            most = self._most(task)
+        except HanseError:
+            most = None  # nobody here has agreed to the terms, which was found to refuse the job
+        enough = self._budget.affords(task, _rounds(task), examples=examples, units=self._data.units, most=most)
         remains = self._budget.remaining(task.project) if self._policy.privacy.open_balance else None
         code = {True: FindingCode.ENOUGH, False: FindingCode.SHORT, None: FindingCode.UNTOLD}[enough]
         return SiteFinding(code=code, remains=remains)

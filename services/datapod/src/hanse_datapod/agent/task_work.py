@@ -123,7 +123,8 @@ class TaskWork:
             remembered=self._remembered, moved=self._moved, clock=self._clock, terms=terms,
         )  # fmt: skip
         self._preflight = Preflight(
-            policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check
+            policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check,
+            terms.epsilon,
         )  # fmt: skip
         self._finishing = threading.Lock()
 
@@ -229,6 +230,7 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
+            self._data.tell_of_parts(task)
             reserved = await asyncio.to_thread(
                 lambda: self._budget.reserve(
                     task, examples=examples, model=model, units=self._data.units, most=self._terms.epsilon(task)

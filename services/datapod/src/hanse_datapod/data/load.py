@@ -25,10 +25,15 @@ from hanse_schemas.schema import LearnableSchema, TabularSchema, for_tests, unit
 
 @dataclass(frozen=True, slots=True)
 class SiteData:
-    """What a site trains and tests on; `test` is None where it has none."""
+    """What a site trains and tests on; `test` is None where it has none.
+
+    Attributes:
+        parted: whether the test data are a part of the training data, set aside here.
+    """
 
     train: Examples
     test: Examples | None
+    parted: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -206,17 +211,19 @@ def fingerprint(data: SiteData) -> str:
 def _split(data: Examples, settings: DataSettings, room: Room | None) -> SiteData:
     for_train, for_test = _parted(data, settings)
     if room is None or not is_mapped(data.x):
-        return SiteData(data.take(for_train), data.take(for_test) if len(for_test) else None)
+        train, test = data.take(for_train), data.take(for_test) if len(for_test) else None
+        return SiteData(train, test, parted=test is not None)
     if not len(for_test):
         return SiteData(data, None)
     beside = replace(data, x=np.empty((len(data), 0), np.float32))
     both = zip(parted(data.x, for_train, for_test, room.folder), (for_train, for_test), strict=True)
     train, test = (replace(beside.take(rows), x=x) for x, rows in both)
-    return SiteData(train, test)
+    return SiteData(train, test, parted=True)
 
 
 def _parted(data: Examples, settings: DataSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Units are not divided: who has a row among the test data has none in training."""
+    """Units are not divided: who has a row among the test data has none in training. Of all units a given share is
+    tested, so with one more of them others are (docs/privacy.md says what `dp_sgd` promises then)."""
     tested = np.zeros(data.units, bool)
     order = np.random.default_rng(settings.split_seed).permutation(len(tested))
     tested[order[: int(settings.test_fraction * len(tested))]] = True

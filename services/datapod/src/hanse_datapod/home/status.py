@@ -152,7 +152,7 @@ def lines(told: Mapping[str, Any]) -> list[str]:
         far = "" if task["fraction"] is None else f", {task['fraction']:.0%} done"
         since = task["since"][:19]
         shown.append(f"at work: {task['kind']}, step {task['step']} of run {task['run']}, since {since}{far}")
-    shown += _data_lines(told["data"])
+    shown += _data_lines(told["data"], charged=any(row["spent"] for row in told["budget"]))
     task = told.get("working_on")
     if task is not None:
         shown.append(f"task begun {task['since'][:19]} and not answered yet: step {task['step']} of run {task['run']}")
@@ -193,13 +193,19 @@ def _terms_lines(terms: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def _data_lines(data: Mapping[str, Any] | None) -> list[str]:
+def _data_lines(data: Mapping[str, Any] | None, *, charged: bool) -> list[str]:
     if data is None:
         return []
     if not data["fit"]:
         return [f"data refused: {data['reason']}"]
     told = f"data as declared: {data['examples']:,} examples, {data['test_examples']:,} of them set aside for tests"
-    return [f"{told}; device {data['device']}", *(f"  odd: {each}" for each in data["remarks"])]
+    odd = [f"  odd: {each}" for each in data["remarks"]]
+    if charged and data.get("parted"):
+        odd.append(
+            "  set aside by this site itself: dp_sgd does not hide that with one more example or person others are; "
+            "give a file of test data (--test), or HANSE_TEST_FRACTION=0"
+        )
+    return [f"{told}; device {data['device']}", *odd]
 
 
 def _tasks(home: Path) -> dict[str, Any]:

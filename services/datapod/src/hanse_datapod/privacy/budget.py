@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -182,14 +182,17 @@ class SiteBudget:
             return error
         return unfit("the site's privacy budget forbids it", error.message, code=ErrorCode.POLICY, hint=error.hint)
 
-    def affords(self, task: Task, rounds: int, *, examples: int | None, units: int | None = None) -> bool | None:
-        """Whether the budget has room for all that a run's tasks of these terms would be charged. Nothing is charged.
+    def affords(
+        self, task: Task, rounds: int, *, examples: int | None, units: int | None = None, most: float | None = None
+    ) -> bool | None:
+        """Whether budget and terms have room for all that a run's tasks of these would be charged. Nothing is charged.
 
         Args:
             task: any of the run's.
             rounds: in which this site takes part.
             examples: of the site's training data; None: what is answered may not depend on them.
             units: who have them.
+            most: as in `reserve`.
 
         Returns:
             None where that depends on examples that are not given or that nobody may hear of, or on the model's size.
@@ -200,14 +203,28 @@ class SiteBudget:
         charges = expected_charges(task, rounds, self._policy, examples=examples, units=units)
         if charges is None:
             return None
+        from hanse_privacy.ledger import Budget
+
+        affords = partial(self._open().affords, *charges, run=None if most is None else Budget(most, AT_DELTA))
+        limited = self._policy.has_ceiling(task.project) or most is not None
+        if limited and not affords(alone=True):
+            return False
         if self._hides_balance(task.project) and self._policy.has_ceiling(task.project):
             # Whoever asks often enough would close in on what remains. What is too much even alone tells nothing of it.
-            return None if self._open().affords(*charges, alone=True) else False
-        if self._open().affords(*charges):
+            return None
+        unsure = stands_for_all(task, examples)
+        if limited and unsure and not self._no_dearer(task, charges):
+            return None
+        if affords():
             return True
         # What stands for charges of another kind adds up otherwise: it says no where it is too much even alone.
-        unsure = stands_for_all(task, examples) and self._open().affords(*charges, alone=True)
         return None if unsure else False
+
+    def _no_dearer(self, task: Task, charges: Sequence[Charge]) -> bool:
+        """Whether charges cost no more than what stands for them, as `expected_charges` has it."""
+        if task.privacy is None or task.privacy.privacy.mechanism != "dp_sgd":
+            return True
+        return len(charges) == 1 and self._open().is_unspent(task.project)
 
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, for its owner; None where there is no ceiling, or nobody may hear it."""

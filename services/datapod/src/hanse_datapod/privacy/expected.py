@@ -19,7 +19,8 @@ _SIZED = frozenset({"dp_sgd", "staircase"})
 
 
 def stands_for_all(task: Task, examples: int | None) -> bool:
-    """Whether what `expected_charges` gives costs as much alone, and somewhat else beside other charges."""
+    """Whether what `expected_charges` gives costs as much alone, and somewhat else beside other charges, also of the
+    same run: of a preparation, or of metrics."""
     mechanism = None if task.privacy is None else task.privacy.privacy.mechanism
     return mechanism in _SIZED and not (mechanism == "dp_sgd" and examples is not None)
 

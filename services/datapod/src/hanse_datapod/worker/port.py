@@ -153,6 +153,7 @@ class DataSummary:
         units: who have the training examples, where the project's schema says whose each is.
         set_aside: bad cells of tables, which the site tolerates.
         remarks: what is odd about a table as a whole.
+        parted: whether the site has set its test data aside of the training data itself.
     """
 
     examples: int
@@ -162,6 +163,7 @@ class DataSummary:
     units: int | None = None
     set_aside: int = 0
     remarks: tuple[Remark, ...] = ()
+    parted: bool = False
 
 
 class Worker(Protocol):

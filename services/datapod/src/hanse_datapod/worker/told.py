@@ -85,6 +85,7 @@ class _Checked(Frozen):
     units: _Count | None
     set_aside: _Count = 0
     remarks: tuple[Remark, ...] = Field(default=(), max_length=MOST)
+    parted: bool = False
 
 
 _FRAME: TypeAdapter[Any] = TypeAdapter(
@@ -131,7 +132,8 @@ def summary_of(body: object) -> DataSummary:
     """What a worker's process tells of the data; raises as `check_frame`."""
     told = _held_against(_CHECKED, body)
     return DataSummary(
-        told.examples, told.test_examples, told.fingerprint, told.device, told.units, told.set_aside, told.remarks
+        told.examples, told.test_examples, told.fingerprint, told.device, told.units, told.set_aside, told.remarks,
+        told.parted,
     )  # fmt: skip
 
 

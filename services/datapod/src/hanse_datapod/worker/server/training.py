@@ -175,6 +175,7 @@ class TrainingServer:
         return {
             "examples": len(train), "units": None if train.whose is None else train.units,
             "test_examples": len(data.test) if data.test is not None else 0,
+            "parted": settings.test is None and data.test is not None if isinstance(data, SiteTables) else data.parted,
             "fingerprint": data.fingerprint() if isinstance(data, SiteTables) else fingerprint(data),
             "set_aside": data.set_aside if isinstance(data, SiteTables) else 0,
             "remarks": [asdict(one) for one in remarks(data, schema)] if isinstance(schema, TabularSchema) else [],
