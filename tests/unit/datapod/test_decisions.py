@@ -23,7 +23,7 @@ from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Presence
 from hanse_fabric.subjects import PRESENCE
-from unit.datapod.site_actors import Site, task
+from unit.datapod.site_actors import Site, enrolled, task
 
 OPEN = Policy(site_code=SiteCodePolicy(approvals=True))
 
@@ -198,7 +198,7 @@ def test_only_what_was_shown_is_approved_and_only_where_the_policy_lets(tmp_path
 
 def test_what_has_changed_since_the_last_approval_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home, code, policy = tmp_path / "home", tmp_path / "mine.py", tmp_path / "policy.yaml"
-    home.mkdir()
+    enrolled(home)
     policy.write_text("site_code: {approvals: true}")
     digest = written(code, "import numpy\nv = 1\n")
     (found,) = mounted(home, OPEN, code)
@@ -225,6 +225,38 @@ def test_what_has_changed_since_the_last_approval_is_shown(tmp_path: Path, capsy
     (found,) = mounted(home, listed, code)
     assert "-v = 2" in (found.changes or ())
     assert main(["withdraw", "--home", str(home), "--digest", digest]) == 0
+
+
+def test_code_that_was_never_approved_is_shown_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, codes, policy = tmp_path / "home", tmp_path / "codes", tmp_path / "policy.yaml"
+    enrolled(home)
+    app = codes / "app"
+    app.mkdir(parents=True)
+    policy.write_text("site_code: {approvals: true}")
+    (app / "pyproject.toml").write_text("[project]\nname = 'app'\n")
+    (app / "client.py").write_text("import requests\nrequests.post('https://elsewhere')\n")
+    digest = written(codes / "mine.py", "import numpy\n\nseed = 7  # \x1b[2J\n")
+    command = ["approve", "--home", str(home), "--policy", str(policy), "--code", str(codes)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert f"mine.py: not approved; digest {digest}" in out
+    assert "No code of this name was approved before." in out
+    shown = out.splitlines()
+    assert {"import numpy", "seed = 7  # ⟨U+001B⟩[2J", "requests.post('https://elsewhere')", "name = 'app'"} <= set(
+        shown
+    )
+    assert "It imports numpy." in shown
+    assert "--- app/client.py" in shown, "whoever reads knows which file it is"
+    assert main([*command, "--digest", digest]) == 0
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "seed = 7" not in capsys.readouterr().out, "what is approved is named alone"
+    assert main(["withdraw", "--home", str(home), "--digest", digest]) == 0
+    capsys.readouterr()
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "It is as it was when it was approved last." in out
+    assert "import numpy" in out, "it is read again before it is approved again"
 
 
 def test_code_that_is_not_approved_waits_only_where_it_may_be_approved_and_reads_no_data(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _resume(given: argparse.Namespace) -> None:
 
 
 def _approve(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.approvals import approve, mounted
+    from hanse_datapod.home.approvals import approve, mounted, shown
     from hanse_datapod.policy.site_policy import load_policy
 
     _require_home(given.home)
@@ -84,10 +84,7 @@ def _approve(given: argparse.Namespace) -> None:
         print(f"{made.name} is approved: {made.digest}")
         return
     for each in mounted(given.home, policy, given.code):
-        state = each.error or (f"approved by the {each.approved}" if each.approved else "not approved")
-        print(f"{each.name}: {state}{f'; digest {each.digest}' if each.digest else ''}")
-        if each.changes is not None and not each.approved:
-            print("\n".join(each.changes))
+        print("\n".join(shown(each)))
 
 
 def _withdraw(given: argparse.Namespace) -> None:
