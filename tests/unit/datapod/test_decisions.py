@@ -131,6 +131,7 @@ async def test_what_is_done_just_after_a_stop_is_held_back(site: Site, monkeypat
 
 
 def test_a_pause_that_cannot_be_read_is_one(tmp_path: Path) -> None:
+    enrolled(tmp_path)
     (tmp_path / FILE).write_text("{torn")
     found = paused(tmp_path)
     assert found is not None
@@ -143,6 +144,33 @@ def test_a_pause_that_cannot_be_read_is_one(tmp_path: Path) -> None:
     found = paused(tmp_path)
     assert found is not None
     assert (found.reason, found.at_once) == ("night", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pause", "resume", "approve --policy {policy} --code {code}",
+        "approve --policy {policy} --code {code} --digest {digest}",
+        "withdraw --digest {digest}", "moved --reason disk", "renew --reason site", "ledger-restored --reason disk",
+        "log-restored --reason disk", "leave", "agree", "status",
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_no_home_is_refused_and_nothing_is_written_there(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, policy, code = tmp_path / "folder", tmp_path / "policy.yaml", tmp_path / "mine.py"
+    folder.mkdir()
+    policy.write_text("site_code: {approvals: true}")
+    given = {"policy": policy, "code": code, "digest": written(code, "v = 1\n")}
+    command, *options = [word.format(**given) for word in words.split()]
+    for home in (folder, tmp_path / "none"):
+        assert main([command, "--home", str(home), *options]) == ErrorCode.NOT_FOUND.value.exit_status
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert f"{home}: this site has not joined a project" in told.err
+        assert "hanse site join URL TOKEN --home DIR" in told.err
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "none").exists()
 
 
 def written(path: Path, text: str) -> str:

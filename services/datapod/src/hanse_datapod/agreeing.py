@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hanse_fabric.errors import ErrorCode, HanseError
 
 _HUB_S = 30.0
 
@@ -78,15 +77,13 @@ def _join(given: argparse.Namespace) -> None:
 
 
 def _agree(given: argparse.Namespace) -> None:
-    from hanse_site import load_identity
+    from hanse_datapod.home.member import member
     from hanse_site.asking import wants
     from hanse_site.consent import agree, agreements
     from hanse_site.project_terms import terms_now
     from hanse_site.showing import changes, terms_lines
 
-    identity = load_identity(given.home)
-    if identity is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{given.home}: this site has not joined a project", hint="see: join")
+    identity = member(given.home)
     terms, agreed = asyncio.run(terms_now(identity)), agreements(given.home)
     if terms is None:
         print(f"project {identity.project} has no terms to agree to")

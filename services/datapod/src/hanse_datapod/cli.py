@@ -14,6 +14,7 @@ from pathlib import Path
 from hanse_datapod.agreeing import add_agreeing
 from hanse_datapod.deciding import add_deciding
 from hanse_datapod.leaving import add_leaving
+from hanse_datapod.restoring import add_restoring
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
@@ -49,6 +50,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
     add_agreeing(commands)
     add_leaving(commands)
+    add_restoring(commands)
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
                          "in the paths of data {name} stands for the folder's name")  # fmt: skip
@@ -74,30 +76,6 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     using.add_argument("--until", metavar="DAY", help="up to this day")
     using.add_argument("--json", action="store_true", help="print one JSON object")
     using.set_defaults(run=_used)
-
-    moving = commands.add_parser("moved", help="go on with a home that was moved, or restored from a backup")
-    moving.add_argument("--home", type=Path, required=True)
-    moving.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
-    moving.set_defaults(run=_moved)
-
-    renewing = commands.add_parser("renew", help="let sums whose members are fixed have other members from now on")
-    renewing.add_argument("--home", type=Path, required=True)
-    renewing.add_argument("--memory", type=Path, help="the policy's masking.memory, where it names one")
-    renewing.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
-    renewing.set_defaults(run=_renew)
-
-    restoring = commands.add_parser("ledger-restored", help="go on with a privacy ledger that is older than it was")
-    restoring.add_argument("--home", type=Path, required=True)
-    restoring.add_argument("--policy", type=Path, help="the policy file, which may name the ledger's folder")
-    restoring.add_argument("--reason", required=True, help="why, for the ledger and the log of everything that left")
-    restoring.add_argument("--project", help="what the lost entries were charged for, with --spent")
-    restoring.add_argument("--spent", type=float, help="the epsilon that they had cost, as far as it is known")
-    restoring.set_defaults(run=_ledger_restored)
-
-    mending = commands.add_parser("log-restored", help="go on with a log of what left that is older than it was")
-    mending.add_argument("--home", type=Path, required=True)
-    mending.add_argument("--reason", required=True, help="why, for the log")
-    mending.set_defaults(run=_log_restored)
 
     closing = commands.add_parser("sandbox", help="what is closed to the process in which site code runs, here")
     closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
@@ -149,60 +127,6 @@ def _used(given: argparse.Namespace) -> None:
 
     runs = used(given.home, day(given.since, "--since"), day(given.until, "--until"))
     print(json.dumps({"runs": [run.as_json() for run in runs]}) if given.json else "\n".join(lines(runs)))
-
-
-def _moved(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.place import accept_place
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        moved = accept_place(given.home)
-        if moved:
-            _note(given, "moved")
-    print("the home lies here from now on" if moved else "the home was here before")
-
-
-def _renew(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.tags import Tags
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        Tags(given.memory or given.home).renew()
-        _note(given, "renewed")
-    print("sums whose members are fixed may have others from now on")
-
-
-def _ledger_restored(given: argparse.Namespace) -> None:
-    from hanse_datapod.policy.site_policy import load_policy
-    from hanse_datapod.privacy.budget import restore_ledger
-    from hanse_fabric.durable import sole_owner
-
-    if (given.project is None) != (given.spent is None):
-        raise HanseError(ErrorCode.INVALID_INPUT, "--project and --spent: give both or neither")
-    lost = None if given.project is None else (given.project, given.spent)
-    with sole_owner(given.home):
-        restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
-        _note(given, "ledger-restored")
-    print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
-
-
-def _log_restored(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.outbox import RESTORED
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        _note(given, RESTORED)
-    print("tasks are done again from now on; what the log lacks is known to nobody here")
-
-
-def _note(given: argparse.Namespace, what: str) -> None:
-    from hanse_datapod.home.outbox import Leaving, Outbox
-
-    outbox = Outbox(given.home)
-    try:
-        outbox.append(Leaving(what, given.reason, 0))
-    finally:
-        outbox.close()
 
 
 def _budget(given: argparse.Namespace) -> int:

@@ -59,25 +59,28 @@ def _window(given: argparse.Namespace) -> None:
 
 
 def _pause(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.member import member
     from hanse_datapod.home.pause import pause
 
-    _require_home(given.home)
+    member(given.home)
     pause(given.home, given.reason, at_once=given.at_once)
     print("no task begins from now on; go on by: resume")
 
 
 def _resume(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.member import member
     from hanse_datapod.home.pause import resume
 
-    _require_home(given.home)
+    member(given.home)
     print("tasks begin again" if resume(given.home) else "it was not paused")
 
 
 def _approve(given: argparse.Namespace) -> None:
     from hanse_datapod.home.approvals import approve, mounted, shown
+    from hanse_datapod.home.member import member
     from hanse_datapod.policy.site_policy import load_policy
 
-    _require_home(given.home)
+    member(given.home)
     policy = load_policy(given.policy)
     if given.digest is not None:
         made = approve(given.home, policy, given.code, given.digest)
@@ -89,11 +92,7 @@ def _approve(given: argparse.Namespace) -> None:
 
 def _withdraw(given: argparse.Namespace) -> None:
     from hanse_datapod.home.approvals import withdraw
+    from hanse_datapod.home.member import member
 
-    _require_home(given.home)
+    member(given.home)
     print(f"{withdraw(given.home, given.digest).name} is approved no more")
-
-
-def _require_home(home: Path) -> None:
-    if not home.is_dir():
-        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: no such folder", hint="is this a datapod's --home?")

@@ -30,6 +30,7 @@ def add_leaving(commands: Any) -> None:
 
 def _leave(given: argparse.Namespace) -> None:
     from hanse_datapod.home.left import kept, left, remove_membership
+    from hanse_datapod.home.member import no_member
     from hanse_datapod.home.now import read_now, runs
     from hanse_datapod.home.pause import checked_reason
     from hanse_fabric.durable import sole_owner
@@ -38,7 +39,7 @@ def _leave(given: argparse.Namespace) -> None:
     home, reason = given.home, checked_reason(given.reason)
     identity, ended = load_identity(home), left(home)
     if identity is None and ended is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: this site has not joined a project")
+        raise no_member(home)
     if runs(home):
         at_work = [f"{task.get('step')} of run {task.get('run')}" for task in read_now(home).get("tasks", [])]
         what = f"it works on {', '.join(at_work)}" if at_work else "no task is at work"
