@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,6 +286,32 @@ def test_code_that_was_never_approved_is_shown_whole(tmp_path: Path, capsys: pyt
     out = capsys.readouterr().out
     assert "It is as it was when it was approved last." in out
     assert "import numpy" in out, "it is read again before it is approved again"
+
+
+def test_programs_hear_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, code, policy = tmp_path / "home", tmp_path / "mine.py", tmp_path / "policy.yaml"
+    enrolled(home)
+    policy.write_text("site_code: {approvals: true}")
+    digest = written(code, "import numpy\n")
+
+    def told(command: str, *options: str) -> dict[str, Any]:
+        assert main([command, "--home", str(home), *options, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert told("pause", "--reason", "night")["paused"]["reason"] == "night"
+    assert told("resume") == {"was_paused": True}
+    assert told("resume") == {"was_paused": False}
+    of_code = ("--policy", str(policy), "--code", str(code))
+    (shown,) = told("approve", *of_code)["code"]
+    assert (shown["approved"], shown["digest"], shown["files"]) == (None, digest, {"mine.py": "import numpy\n"})
+    assert told("approve", *of_code, "--digest", digest)["approved"]["digest"] == digest
+    assert told("withdraw", "--digest", digest)["withdrawn"]["name"] == "mine.py"
+    assert told("renew", "--reason", "a site has joined") == {"renewed": True}
+    assert told("moved", "--reason", "a new disk") == {"moved": False}
+    assert told("log-restored", "--reason", "the disk") == {"restored": "log"}
+    assert main(["withdraw", "--home", str(home), "--digest", digest, "--json"]) == 4
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == ErrorCode.NOT_FOUND.code
 
 
 def test_code_that_is_not_approved_waits_only_where_it_may_be_approved_and_reads_no_data(tmp_path: Path) -> None:

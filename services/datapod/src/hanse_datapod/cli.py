@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from hanse_datapod.agreeing import add_agreeing
@@ -16,6 +17,7 @@ from hanse_datapod.deciding import add_deciding
 from hanse_datapod.leaving import add_leaving
 from hanse_datapod.restoring import add_restoring
 from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.telling import add_json, tell, tell_error
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -36,9 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         locks()
         return command(given) or 0
     except HanseError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        print(f"error: {error.whole}{hint}", file=sys.stderr)
-        return error.exit_status
+        return tell_error(error, as_json=getattr(given, "json", False))
     except KeyboardInterrupt:
         return 130
 
@@ -61,31 +61,32 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
     verifying = commands.add_parser("verify-log", help="check the log of everything that left the site")
     verifying.add_argument("--home", type=Path, required=True)
-    verifying.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(verifying)
     verifying.set_defaults(run=_verify_log)
 
     spending = commands.add_parser("budget", help="what of the privacy budget is spent, and what remains")
     spending.add_argument("--home", type=Path, required=True)
     spending.add_argument("--policy", type=Path, help="the site's policy file, which has the budget")
-    spending.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(spending)
     spending.set_defaults(run=_budget)
 
     using = commands.add_parser("used", help="in which runs this site's data were used, by its own log")
     using.add_argument("--home", type=Path, required=True)
     using.add_argument("--since", metavar="DAY", help="from this day on, such as 2026-05-03 (UTC)")
     using.add_argument("--until", metavar="DAY", help="up to this day")
-    using.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(using)
     using.set_defaults(run=_used)
 
     closing = commands.add_parser("sandbox", help="what is closed to the process in which site code runs, here")
     closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
+    add_json(closing)
     closing.set_defaults(run=_sandbox)
 
     telling = commands.add_parser("status", help="who this site is, what it does and has done, and by which rules")
     telling.add_argument("--home", type=Path, required=True)
     telling.add_argument("--policy", type=Path, help="the site's policy file; without: the default policy")
     telling.add_argument("--code", type=Path, help="the site's own code, a file or folder, to say whether it may run")
-    telling.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(telling)
     telling.set_defaults(run=_status)
     add_deciding(commands)
 
@@ -170,7 +171,7 @@ def _sandbox(given: argparse.Namespace) -> int:
             await worker.close()
 
     found = asyncio.run(tried())
-    print(found)
+    tell(given, str(found), **asdict(found), mode=policy.mode, sound=found.sound)
     return ErrorCode.POLICY.value.exit_status if policy.mode == "required" and not found.sound else 0
 
 

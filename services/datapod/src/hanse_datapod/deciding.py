@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json, tell
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -40,6 +42,7 @@ def add_deciding(commands: Any) -> None:
 def _of_home(commands: Any, name: str, says: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(name, help=says)
     made.add_argument("--home", type=Path, required=True)
+    add_json(made)
     return made
 
 
@@ -63,8 +66,8 @@ def _pause(given: argparse.Namespace) -> None:
     from hanse_datapod.home.pause import pause
 
     member(given.home)
-    pause(given.home, given.reason, at_once=given.at_once)
-    print("no task begins from now on; go on by: resume")
+    made = pause(given.home, given.reason, at_once=given.at_once)
+    tell(given, "no task begins from now on; go on by: resume", paused=made.model_dump(mode="json"))
 
 
 def _resume(given: argparse.Namespace) -> None:
@@ -72,7 +75,8 @@ def _resume(given: argparse.Namespace) -> None:
     from hanse_datapod.home.pause import resume
 
     member(given.home)
-    print("tasks begin again" if resume(given.home) else "it was not paused")
+    was_paused = resume(given.home)
+    tell(given, "tasks begin again" if was_paused else "it was not paused", was_paused=was_paused)
 
 
 def _approve(given: argparse.Namespace) -> None:
@@ -84,10 +88,10 @@ def _approve(given: argparse.Namespace) -> None:
     policy = load_policy(given.policy)
     if given.digest is not None:
         made = approve(given.home, policy, given.code, given.digest)
-        print(f"{made.name} is approved: {made.digest}")
+        tell(given, f"{made.name} is approved: {made.digest}", approved=made.model_dump(mode="json"))
         return
-    for each in mounted(given.home, policy, given.code):
-        print("\n".join(shown(each)))
+    found = mounted(given.home, policy, given.code)
+    tell(given, "\n".join(line for each in found for line in shown(each)), code=[asdict(each) for each in found])
 
 
 def _withdraw(given: argparse.Namespace) -> None:
@@ -95,4 +99,5 @@ def _withdraw(given: argparse.Namespace) -> None:
     from hanse_datapod.home.member import member
 
     member(given.home)
-    print(f"{withdraw(given.home, given.digest).name} is approved no more")
+    taken = withdraw(given.home, given.digest)
+    tell(given, f"{taken.name} is approved no more", withdrawn=taken.model_dump(mode="json"))

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -24,7 +25,7 @@ def add_leaving(commands: Any) -> None:
     leaving.add_argument(
         "--without-hub", action="store_true", help="the hub is gone for good: remove the keys, and tell nobody"
     )
-    leaving.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(leaving)
     leaving.set_defaults(run=_leave)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json, tell
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _TO_LOG = "why, for the log of everything that left the site"
@@ -41,6 +42,7 @@ def _of_home(commands: Any, name: str, says: str, why: str = _TO_LOG) -> argpars
     made: argparse.ArgumentParser = commands.add_parser(name, help=says)
     made.add_argument("--home", type=Path, required=True)
     made.add_argument("--reason", required=True, help=why)
+    add_json(made)
     return made
 
 
@@ -62,7 +64,7 @@ def _moved(given: argparse.Namespace) -> None:
         moved = accept_place(given.home)
         if moved:
             _note(given, "moved")
-    print("the home lies here from now on" if moved else "the home was here before")
+    tell(given, "the home lies here from now on" if moved else "the home was here before", moved=moved)
 
 
 def _renew(given: argparse.Namespace) -> None:
@@ -71,7 +73,7 @@ def _renew(given: argparse.Namespace) -> None:
     with _held(given.home):
         Tags(given.memory or given.home).renew()
         _note(given, "renewed")
-    print("sums whose members are fixed may have others from now on")
+    tell(given, "sums whose members are fixed may have others from now on", renewed=True)
 
 
 def _ledger_restored(given: argparse.Namespace) -> None:
@@ -84,7 +86,8 @@ def _ledger_restored(given: argparse.Namespace) -> None:
     with _held(given.home):
         restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
         _note(given, "ledger-restored")
-    print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
+    said = "the ledger is charged again from now on; what it lacks stays spent only as far as --spent said"
+    tell(given, said, restored="ledger", spent=given.spent)
 
 
 def _log_restored(given: argparse.Namespace) -> None:
@@ -92,7 +95,7 @@ def _log_restored(given: argparse.Namespace) -> None:
 
     with _held(given.home):
         _note(given, RESTORED)
-    print("tasks are done again from now on; what the log lacks is known to nobody here")
+    tell(given, "tasks are done again from now on; what the log lacks is known to nobody here", restored="log")
 
 
 def _note(given: argparse.Namespace, what: str) -> None:
