@@ -39,7 +39,7 @@ help:
 	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
 	@echo "make results      docs/results.md anew, of the records and of what has changed since (ARGS=--fresh plays all again)"
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
-	@echo "make test-large   tensor sets above 2 GiB, data of ten times the memory limit"
+	@echo "make test-large   tensor sets above 2 GiB, data of ten times the memory limit, all Flower and NVFlare code of the examples"
 	@echo "make alerts-test  every alert fired by its cause, with a real Prometheus (HANSE_PROMETHEUS=its folder)"
 	@echo "make dashboards   Grafana's files anew; make dashboard-picture: docs/dashboard-hub.png, with real data"
 	@echo "make mutants      how many of 200 small changes of critical modules no test notices (ARGS='--mutants 50 --seed 2')"

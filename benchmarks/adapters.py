@@ -28,14 +28,14 @@ from rounds import time_rounds
 from scratch import scratch
 
 from adapters_at_sites import APPS, SCHEMA, SCRIPTS, Adapter, arguments_at, lay_out, site_code, write_shares
-from foreign_interpreters import interpreter
+from foreign_interpreters import TORCH, interpreter
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse_fabric.tensors.file import read_tensors
 
 Model = dict[str, np.ndarray]
 SITES = ["site-1", "site-2", "site-3"]
 HERE = Path(__file__).parent
-MORE = ("torch==2.13.0", "pandas")
+MORE = (TORCH, "pandas")
 SAME_METRIC, SAME_MODEL, MASK_ERROR = 0.01, 1e-3, 1e-5
 """How far apart accuracies may be, which have steps of 1 / 270 here; models, which other numbers of threads round
 otherwise, relative to their largest entry; and masked models from plain ones."""

@@ -15,6 +15,8 @@ import pytest
 FOLDER = Path.home() / ".cache" / "hanse-peers"
 PINS = {"flower": ("flwr", "1.41.0"), "nvflare": ("nvflare", "2.9.0")}
 WITH = ("scikit-learn",)
+TORCH = "torch==2.13.0"
+"""What `make bench-adapters` and `make test-large` add; tests of every day use it where it is there already."""
 _MAKING_S = 900
 
 
@@ -74,8 +76,15 @@ def beside_ours_or_skip(packages: tuple[str, ...] = PIPELINES) -> Path:
     return place
 
 
+def has_torch(kind: str) -> bool:
+    """Whether a framework's interpreter has PyTorch, which is too large to be fetched for each suite."""
+    return _is_there(FOLDER / PINS[kind][0], TORCH)
+
+
 def has(place: Path, name: str, version: str) -> bool:
-    return any(place.glob(f"lib/python*/site-packages/{name}-{version}.dist-info"))
+    """Whether an environment has a package in a version, in whichever build (`2.13.0+cpu`)."""
+    packages = f"lib/python*/site-packages/{name}"
+    return any(any(place.glob(f"{packages}-{version}{build}.dist-info")) for build in ("", "+*"))
 
 
 def _is_there(place: Path, requirement: str) -> bool:

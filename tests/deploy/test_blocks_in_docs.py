@@ -23,7 +23,7 @@ from hanse_schemas.job import check_job
 from hanse_schemas.schema import DataSchema
 from hanse_workflows.submission import check_submitted
 
-PLAIN = {"rounds": 1, "model": {"name": "logistic"}, "participants": {"minimum": 5}}
+PLAIN = {"rounds": 2, "model": {"name": "logistic"}, "participants": {"minimum": 5}}
 """A job that is taken, to which a block adds its sections."""
 STUDY = {"workflow": "association_study", "participants": {"minimum": 3}, "study": {"test": "logistic"}}
 

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from adapters_at_sites import APPS, SCHEMA, SCRIPTS, Adapter, lay_out, site_code, write_shares
 from e2e.test_role_views import Seen, tapped
-from foreign_interpreters import interpreter_or_skip
+from foreign_interpreters import PINS, TORCH, has_torch, interpreter_or_skip
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors
@@ -28,15 +28,24 @@ from views import find_secret, view_of
 
 SITES = ["east", "north", "south"]
 ROUNDS, EPOCHS = 2, 4
-WITHOUT_TORCH = [each for each in (*APPS, *SCRIPTS) if not each.torch]
-OTHERS = [each for each in WITHOUT_TORCH if (each.kind, each.name) != ("flower", "logistic_numpy")]
+EVERYTHING = (*APPS, *SCRIPTS)
+OF_TORCH = ("flower_fedprox_torch", "nvflare_decorated_torch")
+"""An app and a script for the suite of every day, where the interpreters have PyTorch; `make test-large` has all."""
+OTHERS = [
+    each for each in EVERYTHING
+    if each.code_name in OF_TORCH or (not each.torch and each.code_name != "flower_logistic_numpy")
+]  # fmt: skip
 CODE = Path(__file__).parents[2] / "examples" / "adapters" / "flower" / "logistic_numpy.py"
 DIGEST = hashlib.sha256(CODE.read_bytes()).hexdigest()
 LEAST = {
     "flower_ridge_client": 0.3, "flower_sklearn_logreg": 0.85, "flower_softmax_mods": 0.85,
     "flower_tabular_pandas": 0.7, "flower_wine_start_client": 0.85, "nvflare_logistic_numpy": 0.8,
-    "nvflare_sgd_pandas": 0.7,
+    "nvflare_sgd_pandas": 0.7, "flower_logistic_numpy": 0.8, "flower_torch_digits": 0.7, "flower_torch_cnn": 0.7,
+    "flower_fedprox_torch": 0.8, "flower_personal_head": 0.3, "nvflare_diff_torch": 0.7, "nvflare_cnn_tracking": 0.5,
+    "nvflare_decorated_torch": 0.9,
 }  # fmt: skip
+SLOW = {"nvflare_cnn_tracking": 6}
+"""Rounds until a model is better than chance, where two are too few."""
 AVERAGED = """
 import json, sys
 import logistic_numpy as app
@@ -108,12 +117,12 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         check=True,
     )
     folder, seen = tmp_path_factory.mktemp("foreign"), Seen()
-    files, code = write_shares(folder, SITES), lay_out(folder / "code", WITHOUT_TORCH)
+    files, code = write_shares(folder, SITES), lay_out(folder / "code", EVERYTHING)
     async with Deployment(folder, "foreign", {}, SCHEMA, nursery=True) as deployment, tapped(folder, seen):
         for place, site in enumerate(SITES):
             policy = json.loads(deployment.policy_file().read_text())
             path = folder / f"{site}.json"
-            own = site_code(WITHOUT_TORCH, pythons, place, len(SITES))
+            own = site_code(EVERYTHING, pythons, place, len(SITES))
             path.write_text(json.dumps({**policy, "site_code": own}))
             child = await deployment.add_site(site, SiteFiles(files[site]))
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(code)])
@@ -149,8 +158,29 @@ async def test_a_flower_app_trains_masked_what_it_trains_plain_and_in_flowers_in
 
 @pytest.mark.parametrize("adapter", OTHERS, ids=lambda each: each.code_name)
 async def test_code_as_its_authors_write_it_trains_masked_what_it_trains_plain(scene: Scene, adapter: Adapter) -> None:
-    """Of low-level clients, scripts that start one, apps with mods, scikit-learn's models, and tables with texts."""
-    job = adapter.job(2, len(SITES))
+    """Of low-level clients, scripts that start one, apps with mods, scikit-learn's models, tables with texts, and
+    PyTorch."""
+    if adapter.torch and not has_torch(adapter.kind):
+        pytest.skip(f"the interpreter with {' '.join(PINS[adapter.kind])} has no PyTorch; make test-large adds it")
+    await _trains_masked_what_it_trains_plain(scene, adapter)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("adapter", EVERYTHING, ids=lambda each: each.code_name)
+async def test_each_of_the_fifteen_trains_masked_what_it_trains_plain(scene: Scene, adapter: Adapter) -> None:
+    await asyncio.to_thread(interpreter_or_skip, adapter.kind, more=(TORCH, "pandas"))
+    await _trains_masked_what_it_trains_plain(scene, adapter)
+
+
+async def test_the_page_says_how_many_there_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bring-your-code.md").read_text()
+    assert (len(APPS), len(SCRIPTS)) == (10, 5)
+    assert "ten Flower apps and five NVFlare scripts" in page
+    assert set(LEAST) == {each.code_name for each in EVERYTHING}
+
+
+async def _trains_masked_what_it_trains_plain(scene: Scene, adapter: Adapter) -> None:
+    job = adapter.job(SLOW.get(adapter.code_name, 2), len(SITES))
     if adapter.first:
         job["initial_model"] = await asyncio.to_thread(scene.deployment.project.upload_model, adapter.first_model())
     plain, plain_model = await scene.done(job)

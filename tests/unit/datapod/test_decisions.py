@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Presence
 from hanse_fabric.subjects import PRESENCE
-from unit.datapod.site_actors import Site, task
+from unit.datapod.site_actors import Site, enrolled, task
 
 OPEN = Policy(site_code=SiteCodePolicy(approvals=True))
 
@@ -131,6 +132,7 @@ async def test_what_is_done_just_after_a_stop_is_held_back(site: Site, monkeypat
 
 
 def test_a_pause_that_cannot_be_read_is_one(tmp_path: Path) -> None:
+    enrolled(tmp_path)
     (tmp_path / FILE).write_text("{torn")
     found = paused(tmp_path)
     assert found is not None
@@ -143,6 +145,33 @@ def test_a_pause_that_cannot_be_read_is_one(tmp_path: Path) -> None:
     found = paused(tmp_path)
     assert found is not None
     assert (found.reason, found.at_once) == ("night", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pause", "resume", "approve --policy {policy} --code {code}",
+        "approve --policy {policy} --code {code} --digest {digest}",
+        "withdraw --digest {digest}", "moved --reason disk", "renew --reason site", "ledger-restored --reason disk",
+        "log-restored --reason disk", "leave", "agree", "status",
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_no_home_is_refused_and_nothing_is_written_there(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, policy, code = tmp_path / "folder", tmp_path / "policy.yaml", tmp_path / "mine.py"
+    folder.mkdir()
+    policy.write_text("site_code: {approvals: true}")
+    given = {"policy": policy, "code": code, "digest": written(code, "v = 1\n")}
+    command, *options = [word.format(**given) for word in words.split()]
+    for home in (folder, tmp_path / "none"):
+        assert main([command, "--home", str(home), *options]) == ErrorCode.NOT_FOUND.value.exit_status
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert f"{home}: this site has not joined a project" in told.err
+        assert "hanse site join URL TOKEN --home DIR" in told.err
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "none").exists()
 
 
 def written(path: Path, text: str) -> str:
@@ -198,7 +227,7 @@ def test_only_what_was_shown_is_approved_and_only_where_the_policy_lets(tmp_path
 
 def test_what_has_changed_since_the_last_approval_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home, code, policy = tmp_path / "home", tmp_path / "mine.py", tmp_path / "policy.yaml"
-    home.mkdir()
+    enrolled(home)
     policy.write_text("site_code: {approvals: true}")
     digest = written(code, "import numpy\nv = 1\n")
     (found,) = mounted(home, OPEN, code)
@@ -225,6 +254,64 @@ def test_what_has_changed_since_the_last_approval_is_shown(tmp_path: Path, capsy
     (found,) = mounted(home, listed, code)
     assert "-v = 2" in (found.changes or ())
     assert main(["withdraw", "--home", str(home), "--digest", digest]) == 0
+
+
+def test_code_that_was_never_approved_is_shown_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, codes, policy = tmp_path / "home", tmp_path / "codes", tmp_path / "policy.yaml"
+    enrolled(home)
+    app = codes / "app"
+    app.mkdir(parents=True)
+    policy.write_text("site_code: {approvals: true}")
+    (app / "pyproject.toml").write_text("[project]\nname = 'app'\n")
+    (app / "client.py").write_text("import requests\nrequests.post('https://elsewhere')\n")
+    digest = written(codes / "mine.py", "import numpy\n\nseed = 7  # \x1b[2J\n")
+    command = ["approve", "--home", str(home), "--policy", str(policy), "--code", str(codes)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert f"mine.py: not approved; digest {digest}" in out
+    assert "No code of this name was approved before." in out
+    shown = out.splitlines()
+    assert {"import numpy", "seed = 7  # ⟨U+001B⟩[2J", "requests.post('https://elsewhere')", "name = 'app'"} <= set(
+        shown
+    )
+    assert "It imports numpy." in shown
+    assert "--- app/client.py" in shown, "whoever reads knows which file it is"
+    assert main([*command, "--digest", digest]) == 0
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "seed = 7" not in capsys.readouterr().out, "what is approved is named alone"
+    assert main(["withdraw", "--home", str(home), "--digest", digest]) == 0
+    capsys.readouterr()
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "It is as it was when it was approved last." in out
+    assert "import numpy" in out, "it is read again before it is approved again"
+
+
+def test_programs_hear_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, code, policy = tmp_path / "home", tmp_path / "mine.py", tmp_path / "policy.yaml"
+    enrolled(home)
+    policy.write_text("site_code: {approvals: true}")
+    digest = written(code, "import numpy\n")
+
+    def told(command: str, *options: str) -> dict[str, Any]:
+        assert main([command, "--home", str(home), *options, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert told("pause", "--reason", "night")["paused"]["reason"] == "night"
+    assert told("resume") == {"was_paused": True}
+    assert told("resume") == {"was_paused": False}
+    of_code = ("--policy", str(policy), "--code", str(code))
+    (shown,) = told("approve", *of_code)["code"]
+    assert (shown["approved"], shown["digest"], shown["files"]) == (None, digest, {"mine.py": "import numpy\n"})
+    assert told("approve", *of_code, "--digest", digest)["approved"]["digest"] == digest
+    assert told("withdraw", "--digest", digest)["withdrawn"]["name"] == "mine.py"
+    assert told("renew", "--reason", "a site has joined") == {"renewed": True}
+    assert told("moved", "--reason", "a new disk") == {"moved": False}
+    assert told("log-restored", "--reason", "the disk") == {"restored": "log"}
+    assert main(["withdraw", "--home", str(home), "--digest", digest, "--json"]) == 4
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == ErrorCode.NOT_FOUND.code
 
 
 def test_code_that_is_not_approved_waits_only_where_it_may_be_approved_and_reads_no_data(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from hanse_datapod.home.place import accept_place, inode, require_place
 from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import FILE
 from hanse_fabric.errors import ErrorCode, HanseError
+from unit.datapod.site_actors import enrolled
 
 
 @pytest.fixture
 def home(tmp_path):
     home = tmp_path / "home"
-    home.mkdir()
+    enrolled(home)
     require_place(home)
     (home / PAIRWISE / "run").mkdir(parents=True)
     (home / PAIRWISE / "run" / "key").write_bytes(b"secret")

@@ -105,10 +105,12 @@ def test_the_commands_tell_the_digests_and_are_those_of_the_datapod(tmp_path):
     for command, path in ((file, tmp_path / "logistic_numpy.py"), (folder, app)):
         told = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
         assert told.split()[0] == source_at(path).digest
-    rehearsal, start = (shlex.split(command) for command in COMMANDS if "hanse_datapod" in command)
-    given = parser().parse_args(start[3:])
+    approving, approved, rehearsal, start = (shlex.split(line) for line in COMMANDS if line.startswith("hanse site "))
+    given = parser().parse_args(start[2:])
     assert (given.code, given.policy) == ("logistic_numpy.py", "policy.yaml")
-    assert parser().parse_args(rehearsal[3:]).code == Path(given.code)
+    assert parser().parse_args(rehearsal[2:]).code == Path(given.code)
+    assert parser().parse_args(approving[2:]).digest is None
+    assert parser().parse_args(approved[2:]).digest == "DIGEST"
     for kind, (name, version) in PINS.items():
         place = f"/opt/{kind}"
         assert f"python3 -m venv {place} && {place}/bin/pip install {name}=={version} {' '.join(WITH)}" in COMMANDS

@@ -331,4 +331,22 @@ def test_data_of_site_code_s_load_are_rehearsed_with(tmp_path: Path, capsys: pyt
     assert main(["rehearse", str(job), "--code", str(code), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tests"][str(code)]["accuracy"] > 0.5
     assert main(["rehearse", str(job), "--json"]) == ErrorCode.INVALID_INPUT.value.exit_status
-    assert "data: None is not a data file; or site code alone" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert '"data: none are given"' in told
+    assert "give --data FILE; or --code FILE alone" in told
+
+
+def test_a_table_with_empty_cells_rehearsed_without_a_schema_is_told_to_give_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, table, schema = tmp_path / "job.yaml", tmp_path / "ward.csv", tmp_path / "schema.yaml"
+    job.write_text("{rounds: 1, model: {name: logistic}, train: {steps: 2, batch_size: all}}")
+    rows = [f"{number % 7},{number % 2}" for number in range(60)]
+    table.write_text("\n".join(["age,ill", *rows[:-1], ",1"]) + "\n")
+    asked = ["rehearse", str(job), "--data", str(table)]
+    assert main(asked) == ErrorCode.SCHEMA_MISMATCH.value.exit_status
+    told = capsys.readouterr().err
+    assert "--schema FILE" in told
+    assert "or the project's schema" not in told
+    schema.write_text("{kind: tabular, features: [{name: age}], target: ill, classes: 2}")
+    assert main([*asked, "--schema", str(schema)]) == 0

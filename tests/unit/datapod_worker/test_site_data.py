@@ -292,3 +292,8 @@ def test_the_sites_own_load_is_called(tmp_path):
     code.write_text("def load():\n    return 3\n")
     with pytest.raises(HanseError, match=r"load\(\): a mapping with `train`"):
         read_site_data(DataSettings(kind="code"), OpenSchema(), code)
+    code.write_text("import numpy as np\ndef load():\n    return np.ones((600, 2)), np.zeros(600, int)\n")
+    with pytest.raises(HanseError, match=r"load\(\): a mapping with `train`") as caught:
+        read_site_data(DataSettings(kind="code"), OpenSchema(), code)
+    assert caught.value.found == "a tuple of 2: an array of shape [600, 2], an array of shape [600]"
+    assert "\n" not in caught.value.whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,44 @@ def test_a_job_s_typo_names_the_nearest_key(given: dict[str, object], said: str)
         check_job(BODY | given)
     assert said in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_a_typo_of_what_every_job_must_say_is_told_as_one() -> None:
+    with pytest.raises(HanseError) as caught:
+        check_job({"roundz": 10, "participants": {"minimum": 3}, "model": {"name": "mlp"}})
+    assert caught.value.message == "job file: roundz: Extra inputs are not permitted, did you mean rounds? (given 10)"
+    with pytest.raises(HanseError) as caught:
+        check_job({"participants": {"minimum": 3}, "model": {"name": "mlp"}})
+    assert caught.value.message == "job file: rounds: none are given, 1 or more rounds of training are needed"
+    # Whatever else is wrong, it comes first.
+    with pytest.raises(HanseError, match=r"^job file: roundz: .*, did you mean rounds\?.*; participants: "):
+        check_job({"roundz": 1, "participants": 2, "model": 3, "train": 4, "seed": "x", "tags": 5, "codec": 6})
+
+
+def test_what_the_whole_job_says_wrong_is_told_in_the_words_of_its_check() -> None:
+    with pytest.raises(HanseError) as caught:
+        check_job(BODY | {"keep": "best"})
+    assert caught.value.message.startswith("job file: keep: best is given without a section stop")
+    assert "given {" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (lambda: check_train({"optimizer": {"name": "sgdd"}}), "sgd"),
+        (lambda: check_train({"algorithm": {"name": "fedprx"}}), "fedprox"),
+        (lambda: check_train({"loss": "cros_entropy"}), "cross_entropy"),
+        (lambda: check_strategy({"reduction": {"name": "medain"}}), "median"),
+        (lambda: check_model({"name": "mpl"}), "mlp"),
+        (lambda: check_chain([{"name": "zstdd"}]), "zstd"),
+        (lambda: check_job(BODY | {"secure_aggregation": {"mode": "pairwse"}}), "pairwise"),
+        (lambda: check_job(BODY | {"code": {"kind": "flowr"}}), "flower"),
+    ],
+)
+def test_a_typo_in_a_choice_names_the_nearest_one(given: Callable[[], object], meant: str) -> None:
+    with pytest.raises(HanseError, match=rf", did you mean {meant}\?") as caught:
+        given()
+    assert "message:" not in caught.value.message
 
 
 def test_sections_that_are_checked_apart_name_it_too(tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run
     assert run("project", "participants", "triage", "--json").body[0]["participant"] == "north"
     assert "offline" in run("project", "participants", "triage").out
     assert "no longer" in run("project", "revoke", "triage", "north").out
+    gone = {"project": "triage", "participant": "north", "revoked": True}
+    assert run("project", "revoke", "triage", "north", "--json").body == gone
     assert run("project", "audit", "triage", "--json").body == [entry]
     assert "run.submit run:r (owner)" in run("project", "audit", "triage").out
 
@@ -212,6 +214,8 @@ def test_commands_on_runs_print_text_and_json(run: Run, project: ScriptedHub) ->
     for action in ("pause", "resume", "cancel"):
         project.answer("POST", f"{PROJECT}/runs/run000000001/{action}", (200, run_view()))
         assert action in run("run", action, "triage", "run000000001").out
+        asked = run("run", action, "triage", "run000000001", "--json").body
+        assert asked == {"run": "run000000001", "requested": action}
 
 
 def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: ScriptedHub) -> None:
@@ -294,6 +298,8 @@ def test_models_are_listed_downloaded_verified_and_moved(run: Run, project: Scri
     assert run("model", "verify", "absent").status == 4
     assert "staging" in run("model", "promote", "triage", 1, "staging").out
     assert "production again" in run("model", "rollback", "triage").out
+    assert run("model", "promote", "triage", 1, "staging", "--json").body["stage"] == "staging"
+    assert run("model", "rollback", "triage", "--json").body["version"] == 1
 
 
 def test_config_lists_every_setting_of_every_service(run: Run) -> None:

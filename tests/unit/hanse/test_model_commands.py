@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return run
 
 
-def test_rows_of_a_file_get_what_the_model_says_of_them(run: Run, tmp_path: Path) -> None:
+def test_rows_of_a_file_get_what_the_model_says_of_them(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
     x = examples(7, (4,))
     frame = pd.DataFrame(x, columns=list(AGES)).assign(name=[f"row {number}" for number in range(7)])
@@ -46,6 +49,10 @@ def test_rows_of_a_file_get_what_the_model_says_of_them(run: Run, tmp_path: Path
     np.testing.assert_array_equal(told["prediction"], shares.argmax(1))
     np.testing.assert_allclose(told[[f"probability_{label}" for label in range(3)]], shares, atol=1e-15)
     assert {file.name for file in tmp_path.glob("*.csv*")} == {"rows.csv", "told.csv"}
+    capsys.readouterr()
+    assert run("predict", path, "rows.csv", "again.csv", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["path"], found["rows"]) == ("again.csv", 7)
 
 
 def test_a_file_with_semicolons_and_decimal_commas_gets_the_same_predictions(run: Run, tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_a_new_project_is_tried_as_its_readme_says_and_its_files_are_accepted(
     commands = typed(Path("README.md").read_text())
     told = []
     for words in commands:
-        if words[:3] == ["python", "-m", "hanse_datapod"]:
+        if words[:3] == ["hanse", "site", "rehearse"]:
             capsys.readouterr()
-            assert main([*words[3:], "--json"]) == 0, capsys.readouterr().err
+            assert main([*words[2:], "--json"]) == 0, capsys.readouterr().err
             told.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
         elif words[0] == "python":
             monkeypatch.setattr(sys, "argv", words[1:])
@@ -146,7 +146,7 @@ def test_the_model_of_a_survival_rehearsal_is_read_as_its_readme_says(
     write_project("survival", "ward", tmp_path)
     monkeypatch.chdir(tmp_path / "ward")
     runpy.run_path("made_up.py", run_name="__main__")
-    words = next(words for words in typed(Path("README.md").read_text()) if words[1:2] == ["-m"])
-    assert main(words[3:]) == 0
+    words = next(words for words in typed(Path("README.md").read_text()) if "rehearse" in words)
+    assert main(words[2:]) == 0
     weights = read_tensors(Path("survival.safetensors"))[1]["weights"]
     assert [weight > 0 for weight in weights] == [True, True, False], "as the made-up people were: treatment helps"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -231,6 +232,15 @@ def test_the_command_says_where_the_run_is(
     assert not ended.value.code
     assert f"Run {RUN} is in runs/{RUN}" in capsys.readouterr().out
     assert list(Path("runs", RUN).glob("events.out.*"))
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--into", "again", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert json.loads(capsys.readouterr().out) == {
+        "run": RUN,
+        "to": "tensorboard",
+        "said": f"again/{RUN}: tensorboard --logdir again",
+    }
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_what_to_install() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.nearest import meant
 
 STRATEGIES, SERVER_OPTIMIZERS = "hanse.strategies", "hanse.server_optimizers"
 ALGORITHMS, WORKFLOWS, CODECS = "hanse.algorithms", "hanse.workflows", "hanse.codecs"
@@ -150,7 +151,7 @@ def find(group: str, name: str) -> Plugin:
     """
     offered = _found(group, tuple(sys.path)).get(name, ())
     if not offered:
-        known = f"known are {', '.join(names(group))}"
+        known = f"known are {', '.join(names(group))}{meant(name, names(group))}"
         if not names(group):
             known = "not even Hanse's own are: its packages are older than its code; `make setup` installs them again"
         raise HanseError(

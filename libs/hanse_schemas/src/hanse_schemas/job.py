@@ -302,8 +302,6 @@ class Job(Frozen):
         if not isinstance(body, dict):
             return body
         if body.get("workflow") != STUDY:
-            if "rounds" not in body:
-                raise ValueError("rounds: none are given, 1 or more rounds of training are needed")
             return body
         body = {"secure_aggregation": {"mode": "compensator"}, "participants": {}, **body}
         participants = body["participants"]
@@ -333,6 +331,13 @@ class Job(Frozen):
     def reads_data_itself(self) -> bool:
         """Whether its code reads a site's data as they are, not as Hanse has read and prepared them."""
         return self.code is not None and self.code.kind != "hanse"
+
+    @model_validator(mode="after")
+    def _says_rounds(self) -> Job:
+        """After the keys were looked at, for `roundz` is one that is unknown."""
+        if self.workflow != STUDY and "rounds" not in self.model_fields_set:
+            raise ValueError("rounds: none are given, 1 or more rounds of training are needed")
+        return self
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Job:

@@ -7,6 +7,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import Privacy
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
+from hanse_learning.config.foreign_code import check_foreign
 from hanse_learning.pooled.layout import check_counts
 from hanse_learning.preparation.noisy import released, require_ends
 from hanse_learning.preparation.plan import needs_sums
@@ -44,6 +45,7 @@ def check_submitted(
         workflow = workflow_of(job)
     else:
         workflow.check(job)
+    check_foreign(job)  # first: it says of such code what it cannot do at all, others how else to do it
     check_rules(job)
     if job.study is not None:
         _check_study(job.study, schema)

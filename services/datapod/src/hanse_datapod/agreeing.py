@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json, tell
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hanse_fabric.errors import ErrorCode, HanseError
 
 _HUB_S = 30.0
 
@@ -23,16 +23,18 @@ def add_agreeing(commands: Any) -> None:
     _of_hub(joining)
     joining.add_argument("--home", type=Path, required=True, help="folder for this site's keys and state")
     _of_agreement(joining)
+    add_json(joining)
     joining.set_defaults(run=_join)
 
     previewing = commands.add_parser("preview", help="what a token is for, before anything is joined")
     _of_hub(previewing)
-    previewing.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(previewing)
     previewing.set_defaults(run=_preview)
 
     agreeing = commands.add_parser("agree", help="what the project asks of its sites now; with --accept: agree to it")
     agreeing.add_argument("--home", type=Path, required=True)
     _of_agreement(agreeing)
+    add_json(agreeing)
     agreeing.set_defaults(run=_agree)
 
 
@@ -74,26 +76,30 @@ def _join(given: argparse.Namespace) -> None:
         finally:
             outbox.close()
         identity = asyncio.run(enrol(given.hub, given.token, given.home, given.hub_ca, accept=accept, by=given.by))
-    print(f"joined {identity.project} at {identity.record.hub_name or given.hub} as {identity.participant}")
+    said = f"joined {identity.project} at {identity.record.hub_name or given.hub} as {identity.participant}"
+    tell(given, said, project=identity.project, participant=identity.participant, home=str(given.home))
 
 
 def _agree(given: argparse.Namespace) -> None:
-    from hanse_site import load_identity
+    from hanse_datapod.home.member import member
     from hanse_site.asking import wants
     from hanse_site.consent import agree, agreements
     from hanse_site.project_terms import terms_now
     from hanse_site.showing import changes, terms_lines
 
-    identity = load_identity(given.home)
-    if identity is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{given.home}: this site has not joined a project", hint="see: join")
+    identity = member(given.home)
     terms, agreed = asyncio.run(terms_now(identity)), agreements(given.home)
     if terms is None:
-        print(f"project {identity.project} has no terms to agree to")
+        tell(given, f"project {identity.project} has no terms to agree to", terms=None)
         return
     if not given.accept:
-        print("\n".join(terms_lines(terms)))
         found = next((each for each in agreed if each.terms == terms), None)
+        if given.json:  # which asks nobody
+            by = {} if found is None else {"agreed": {"by": found.by, "at": found.at.isoformat()}}
+            asked = {"digest": terms.digest, "lines": terms_lines(terms), "changes": list(changes(agreed, terms))}
+            tell(given, "", terms=terms.model_dump(mode="json", by_alias=True), **asked, **by)
+            return
+        print("\n".join(terms_lines(terms)))
         if found is not None:
             print(f"{found.by} agreed to them on {found.at:%Y-%m-%d}")
             return
@@ -103,4 +109,5 @@ def _agree(given: argparse.Namespace) -> None:
             print(f"nothing is agreed to; to agree: agree --home {given.home} --accept {terms.digest}")
             return
     made = agree(given.home, terms, given.accept or terms.digest, given.by)
-    print(f"{made.by} agrees to version {terms.version} of the terms; the datapod tells the hub")
+    said = f"{made.by} agrees to version {terms.version} of the terms; the datapod tells the hub"
+    tell(given, said, agreed={"by": made.by, "at": made.at.isoformat()}, digest=terms.digest)

@@ -9,13 +9,16 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from hanse_datapod.agreeing import add_agreeing
 from hanse_datapod.backing_up import add_backing_up
 from hanse_datapod.deciding import add_deciding
 from hanse_datapod.leaving import add_leaving
+from hanse_datapod.restoring import add_restoring
 from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.telling import add_json, tell, tell_error
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -36,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         locks()
         return command(given) or 0
     except HanseError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        print(f"error: {error.whole}{hint}", file=sys.stderr)
-        return error.exit_status
+        return tell_error(error, as_json=getattr(given, "json", False))
     except KeyboardInterrupt:
         return 130
 
@@ -51,6 +52,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     add_agreeing(commands)
     add_leaving(commands)
     add_backing_up(commands)
+    add_restoring(commands)
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
                          "in the paths of data {name} stands for the folder's name")  # fmt: skip
@@ -61,55 +63,32 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
     verifying = commands.add_parser("verify-log", help="check the log of everything that left the site")
     verifying.add_argument("--home", type=Path, required=True)
-    verifying.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(verifying)
     verifying.set_defaults(run=_verify_log)
 
     spending = commands.add_parser("budget", help="what of the privacy budget is spent, and what remains")
     spending.add_argument("--home", type=Path, required=True)
     spending.add_argument("--policy", type=Path, help="the site's policy file, which has the budget")
-    spending.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(spending)
     spending.set_defaults(run=_budget)
 
     using = commands.add_parser("used", help="in which runs this site's data were used, by its own log")
     using.add_argument("--home", type=Path, required=True)
     using.add_argument("--since", metavar="DAY", help="from this day on, such as 2026-05-03 (UTC)")
     using.add_argument("--until", metavar="DAY", help="up to this day")
-    using.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(using)
     using.set_defaults(run=_used)
-
-    moving = commands.add_parser("moved", help="go on with a home that was moved, or restored from a backup")
-    moving.add_argument("--home", type=Path, required=True)
-    moving.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
-    moving.set_defaults(run=_moved)
-
-    renewing = commands.add_parser("renew", help="let sums whose members are fixed have other members from now on")
-    renewing.add_argument("--home", type=Path, required=True)
-    renewing.add_argument("--memory", type=Path, help="the policy's masking.memory, where it names one")
-    renewing.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
-    renewing.set_defaults(run=_renew)
-
-    restoring = commands.add_parser("ledger-restored", help="go on with a privacy ledger that is older than it was")
-    restoring.add_argument("--home", type=Path, required=True)
-    restoring.add_argument("--policy", type=Path, help="the policy file, which may name the ledger's folder")
-    restoring.add_argument("--reason", required=True, help="why, for the ledger and the log of everything that left")
-    restoring.add_argument("--project", help="what the lost entries were charged for, with --spent")
-    restoring.add_argument("--spent", type=float, help="the epsilon that they had cost, as far as it is known")
-    restoring.set_defaults(run=_ledger_restored)
-
-    mending = commands.add_parser("log-restored", help="go on with a log of what left that is older than it was")
-    mending.add_argument("--home", type=Path, required=True)
-    mending.add_argument("--reason", required=True, help="why, for the log")
-    mending.set_defaults(run=_log_restored)
 
     closing = commands.add_parser("sandbox", help="what is closed to the process in which site code runs, here")
     closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
+    add_json(closing)
     closing.set_defaults(run=_sandbox)
 
     telling = commands.add_parser("status", help="who this site is, what it does and has done, and by which rules")
     telling.add_argument("--home", type=Path, required=True)
     telling.add_argument("--policy", type=Path, help="the site's policy file; without: the default policy")
     telling.add_argument("--code", type=Path, help="the site's own code, a file or folder, to say whether it may run")
-    telling.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(telling)
     telling.set_defaults(run=_status)
     add_deciding(commands)
 
@@ -153,60 +132,6 @@ def _used(given: argparse.Namespace) -> None:
     print(json.dumps({"runs": [run.as_json() for run in runs]}) if given.json else "\n".join(lines(runs)))
 
 
-def _moved(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.place import accept_place
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        moved = accept_place(given.home)
-        if moved:
-            _note(given, "moved")
-    print("the home lies here from now on" if moved else "the home was here before")
-
-
-def _renew(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.tags import Tags
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        Tags(given.memory or given.home).renew()
-        _note(given, "renewed")
-    print("sums whose members are fixed may have others from now on")
-
-
-def _ledger_restored(given: argparse.Namespace) -> None:
-    from hanse_datapod.policy.site_policy import load_policy
-    from hanse_datapod.privacy.budget import restore_ledger
-    from hanse_fabric.durable import sole_owner
-
-    if (given.project is None) != (given.spent is None):
-        raise HanseError(ErrorCode.INVALID_INPUT, "--project and --spent: give both or neither")
-    lost = None if given.project is None else (given.project, given.spent)
-    with sole_owner(given.home):
-        restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
-        _note(given, "ledger-restored")
-    print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
-
-
-def _log_restored(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.outbox import RESTORED
-    from hanse_fabric.durable import sole_owner
-
-    with sole_owner(given.home):
-        _note(given, RESTORED)
-    print("tasks are done again from now on; what the log lacks is known to nobody here")
-
-
-def _note(given: argparse.Namespace, what: str) -> None:
-    from hanse_datapod.home.outbox import Leaving, Outbox
-
-    outbox = Outbox(given.home)
-    try:
-        outbox.append(Leaving(what, given.reason, 0))
-    finally:
-        outbox.close()
-
-
 def _budget(given: argparse.Namespace) -> int:
     from hanse_datapod.policy.site_policy import load_policy
     from hanse_datapod.privacy.budget import balances, charged
@@ -248,7 +173,7 @@ def _sandbox(given: argparse.Namespace) -> int:
             await worker.close()
 
     found = asyncio.run(tried())
-    print(found)
+    tell(given, str(found), **asdict(found), mode=policy.mode, sound=found.sound)
     return ErrorCode.POLICY.value.exit_status if policy.mode == "required" and not found.sound else 0
 
 

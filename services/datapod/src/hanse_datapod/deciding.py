@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json, tell
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -40,6 +42,7 @@ def add_deciding(commands: Any) -> None:
 def _of_home(commands: Any, name: str, says: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(name, help=says)
     made.add_argument("--home", type=Path, required=True)
+    add_json(made)
     return made
 
 
@@ -59,44 +62,42 @@ def _window(given: argparse.Namespace) -> None:
 
 
 def _pause(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.member import member
     from hanse_datapod.home.pause import pause
 
-    _require_home(given.home)
-    pause(given.home, given.reason, at_once=given.at_once)
-    print("no task begins from now on; go on by: resume")
+    member(given.home)
+    made = pause(given.home, given.reason, at_once=given.at_once)
+    tell(given, "no task begins from now on; go on by: resume", paused=made.model_dump(mode="json"))
 
 
 def _resume(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.member import member
     from hanse_datapod.home.pause import resume
 
-    _require_home(given.home)
-    print("tasks begin again" if resume(given.home) else "it was not paused")
+    member(given.home)
+    was_paused = resume(given.home)
+    tell(given, "tasks begin again" if was_paused else "it was not paused", was_paused=was_paused)
 
 
 def _approve(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.approvals import approve, mounted
+    from hanse_datapod.home.approvals import approve, mounted, shown
+    from hanse_datapod.home.member import member
     from hanse_datapod.policy.site_policy import load_policy
 
-    _require_home(given.home)
+    member(given.home)
     policy = load_policy(given.policy)
     if given.digest is not None:
         made = approve(given.home, policy, given.code, given.digest)
-        print(f"{made.name} is approved: {made.digest}")
+        tell(given, f"{made.name} is approved: {made.digest}", approved=made.model_dump(mode="json"))
         return
-    for each in mounted(given.home, policy, given.code):
-        state = each.error or (f"approved by the {each.approved}" if each.approved else "not approved")
-        print(f"{each.name}: {state}{f'; digest {each.digest}' if each.digest else ''}")
-        if each.changes is not None and not each.approved:
-            print("\n".join(each.changes))
+    found = mounted(given.home, policy, given.code)
+    tell(given, "\n".join(line for each in found for line in shown(each)), code=[asdict(each) for each in found])
 
 
 def _withdraw(given: argparse.Namespace) -> None:
     from hanse_datapod.home.approvals import withdraw
+    from hanse_datapod.home.member import member
 
-    _require_home(given.home)
-    print(f"{withdraw(given.home, given.digest).name} is approved no more")
-
-
-def _require_home(home: Path) -> None:
-    if not home.is_dir():
-        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: no such folder", hint="is this a datapod's --home?")
+    member(given.home)
+    taken = withdraw(given.home, given.digest)
+    tell(given, f"{taken.name} is approved no more", withdrawn=taken.model_dump(mode="json"))

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.telling import add_json
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -24,12 +25,13 @@ def add_leaving(commands: Any) -> None:
     leaving.add_argument(
         "--without-hub", action="store_true", help="the hub is gone for good: remove the keys, and tell nobody"
     )
-    leaving.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(leaving)
     leaving.set_defaults(run=_leave)
 
 
 def _leave(given: argparse.Namespace) -> None:
     from hanse_datapod.home.left import kept, left, remove_membership
+    from hanse_datapod.home.member import no_member
     from hanse_datapod.home.now import read_now, runs
     from hanse_datapod.home.pause import checked_reason
     from hanse_fabric.durable import sole_owner
@@ -38,7 +40,7 @@ def _leave(given: argparse.Namespace) -> None:
     home, reason = given.home, checked_reason(given.reason)
     identity, ended = load_identity(home), left(home)
     if identity is None and ended is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{home}: this site has not joined a project")
+        raise no_member(home)
     if runs(home):
         at_work = [f"{task.get('step')} of run {task.get('run')}" for task in read_now(home).get("tasks", [])]
         what = f"it works on {', '.join(at_work)}" if at_work else "no task is at work"

@@ -87,12 +87,16 @@ def verify(path: Path, record: Record = None, trusted_key: TrustedKey = None, js
 
 
 @app.command()
-def export(path: Path, output: Path, record: Record = None, trusted_key: TrustedKey = None) -> None:
+def export(path: Path, output: Path, record: Record = None, trusted_key: TrustedKey = None, json: Json = False) -> None:
     """Write a downloaded model as ONNX, which runs without Hanse and without torch; it is verified first."""
     from hanse.trained import load
 
     model = load(path, record=record, trusted_key=key_of(trusted_key))
-    print(f"{model.to_onnx(output)} gives what version {model.record.version} of {model.record.project} gives.")
+    written = model.to_onnx(output)
+    if json:
+        emit_json({"path": str(written), "project": model.record.project, "version": model.record.version})
+    else:
+        print(f"{written} gives what version {model.record.version} of {model.record.project} gives.")
 
 
 @app.command()
@@ -106,12 +110,18 @@ def predict(
     encoding: Annotated[Encoding, typer.Option(help="Of the table's text.")] = "utf-8",
     record: Record = None,
     trusted_key: TrustedKey = None,
+    json: Json = False,
 ) -> None:
     """Have a downloaded model say what it makes of the rows of a table; it is verified first."""
     from hanse.predictions import write_predictions
     from hanse.trained import load
 
-    rows = write_predictions(load(path, record=record, trusted_key=key_of(trusted_key)), table, output, encoding)
+    model = load(path, record=record, trusted_key=key_of(trusted_key))
+    rows = write_predictions(model, table, output, encoding)
+    if json:
+        named = {"project": model.record.project, "version": model.record.version}
+        emit_json({"path": str(output), "rows": rows, **named})
+        return
     print(f"{output}: {rows} rows of {table}, with the model's predictions.")
 
 
@@ -122,13 +132,18 @@ def card(
     output: Annotated[Path | None, typer.Argument(help="A Markdown file to write; none: print it.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
+    json: Json = False,
 ) -> None:
     """Write a version's model card: what the hub knows, and the questions that its owners must answer."""
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).model(version)
         text = model.card()
+    named = {"project": project, "version": model.version}
     if output is None:
-        print(text, end="")
+        if json:
+            emit_json({**named, "card": text})
+        else:
+            print(text, end="")
         return
     try:
         with output.open("x", encoding="utf-8") as file:  # one that people have filled in is not written over
@@ -137,6 +152,9 @@ def card(
         raise HanseError(ErrorCode.CONFLICT, f"{output}: it is there already", hint="name another file") from None
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{output}: it cannot be written: {error.strerror}") from None
+    if json:
+        emit_json({**named, "path": str(output)})
+        return
     print(f"{output} is the card of version {model.version} of {project}; four sections are left to fill in.")
 
 
@@ -148,19 +166,26 @@ def promote(
     reason: str = "",
     url: Url = None,
     api_key: ApiKey = None,
+    json: Json = False,
 ) -> None:
     """Move a version to a stage; it is audited."""
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).model(version).promote(stage, reason=reason)
-    print(f"Version {model.version} of {project} is in {stage}.")
+    if json:
+        emit_json(model.view)
+    else:
+        print(f"Version {model.version} of {project} is in {stage}.")
 
 
 @app.command()
-def rollback(project: str, reason: str = "", url: Url = None, api_key: ApiKey = None) -> None:
+def rollback(project: str, reason: str = "", url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Put the production version before the present one back in production."""
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).rollback(reason=reason)
-    print(f"Version {model.version} of {project} is in production again.")
+    if json:
+        emit_json(model.view)
+    else:
+        print(f"Version {model.version} of {project} is in production again.")
 
 
 def best_of_runs(versions: Iterable[ModelView]) -> set[int]:

@@ -137,11 +137,14 @@ def roster(project: str, url: Url = None, api_key: ApiKey = None, json: Json = F
 
 
 @app.command()
-def revoke(project: str, participant: str, url: Url = None, api_key: ApiKey = None) -> None:
+def revoke(project: str, participant: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """End a site's membership: its keys stop working at once."""
     with hub(url, api_key) as connection:
         connection.projects.get(project).revoke(participant)
-    print(f"{participant} is no longer part of {project}.")
+    if json:
+        emit_json({"project": project, "participant": participant, "revoked": True})
+    else:
+        print(f"{participant} is no longer part of {project}.")
 
 
 @app.command()
@@ -151,12 +154,16 @@ def absence(
     unlimited: Annotated[bool, typer.Option("--any", help="Sites come back by their keys after any absence.")] = False,
     url: Url = None,
     api_key: ApiKey = None,
+    json: Json = False,
 ) -> None:
     """Say how long a site may be away and come back by its key alone."""
     if unlimited == (days is not None):
         raise invalid("--days", days, "a number of days, or --any")
     with hub(url, api_key) as connection:
         connection.projects.get(project).set_longest_absence(days)
+    if json:
+        emit_json({"project": project, "days": days})
+        return
     print(f"{project}: sites come back by their keys after " + ("any absence." if days is None else f"{days} days."))
 
 

@@ -247,37 +247,44 @@ def export(
     sites: Annotated[bool, typer.Option("--sites", help="Single sites' metrics, too.")] = False,
     url: Url = None,
     api_key: ApiKey = None,
+    json: Json = False,
 ) -> None:
     """Have MLflow, TensorBoard or Weights & Biases keep a run that has ended."""
     with hub(url, api_key) as connection:
         found = connection.projects.get(project).get_run(run)
         said = found.export(to, into=into, experiment=experiment, model=model, register=register, sites=sites)
-    print(f"Run {run} is in {said}")
+    if json:
+        emit_json({"run": run, "to": to, "said": said})
+    else:
+        print(f"Run {run} is in {said}")
 
 
-def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None) -> None:
+def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None, *, json: bool) -> None:
     with hub(url, api_key) as connection:
         steered = connection.projects.get(project).get_run(run)
         getattr(steered, action)()
+    if json:
+        emit_json({"run": steered.id, "requested": action})
+    else:
         print(f"Run {run}: {action} requested.")
 
 
 @app.command()
-def pause(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+def pause(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Pause a run at its next step."""
-    _steer("pause", project, run, url, api_key)
+    _steer("pause", project, run, url, api_key, json=json)
 
 
 @app.command()
-def resume(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+def resume(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Let a paused run go on."""
-    _steer("resume", project, run, url, api_key)
+    _steer("resume", project, run, url, api_key, json=json)
 
 
 @app.command()
-def cancel(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+def cancel(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """End a run for good."""
-    _steer("cancel", project, run, url, api_key)
+    _steer("cancel", project, run, url, api_key, json=json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`hanse site`: join a project, run the datapod, fetch results."""
+"""`hanse site`: join a project, run the datapod, fetch results; and every command of the datapod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json as json_module
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,70 +108,40 @@ def authority(url: str, ca: Path | None, ca_fingerprint: str | None) -> Iterator
         yield path
 
 
-@app.command(context_settings=AS_GIVEN)
-def agree(context: typer.Context) -> None:
-    """Show what the project asks of its sites now, and what has changed; with --accept DIGEST, agree to it."""
-    _datapod("agree", context.args)
+OF_THE_DATAPOD = {
+    "agree": "Show what the project asks of its sites now, and what has changed; with --accept DIGEST, agree to it.",
+    "leave": "End this site's membership: the hub is told, and the keys are removed; the log and the ledger stay.",
+    "backup": "Write an archive of the home to a file, while its datapod does not run.",
+    "run": "Run the datapod in this terminal.",
+    "rehearse": "Train a job here, on this site's data, without a hub.",
+    "evaluate": "Evaluate a model file on this site's test data.",
+    "status": "Show what this site does and has done, its rules, its budget and what has left.",
+    "window": "Print a link into the site's window, a page of its datapod for its administrator; it is good once.",
+    "pause": "Let no task begin until `resume`, with --at-once giving up the work in hand, too.",
+    "resume": "Let tasks begin again.",
+    "approve": "Show mounted code and what has changed since it was approved; with --digest, approve it.",
+    "withdraw": "Take the approval of code back.",
+    "sandbox": "Show what is closed to the process in which site code runs, on this machine.",
+    "budget": "Show what of the privacy budget is spent, and what remains.",
+    "used": "Show in which runs this site's data were used, by its own log.",
+    "verify-log": "Verify the log of all that left this site.",
+    "moved": "Go on with a home that was moved, or restored from a backup.",
+    "renew": "Let sums whose members are fixed have other members from now on.",
+    "ledger-restored": "Go on with a privacy ledger that is older than it was.",
+    "log-restored": "Go on with a log of what left that is older than it was.",
+}
+"""Commands that `python -m hanse_datapod` reads and does, with its options."""
 
 
-@app.command(context_settings=AS_GIVEN)
-def leave(context: typer.Context) -> None:
-    """End this site's membership: the hub is told, and the keys are removed; the log and the ledger stay."""
-    _datapod("leave", context.args)
+def _handed_on(command: str) -> Callable[[typer.Context], None]:
+    def hand_on(context: typer.Context) -> None:
+        run_program("hanse_datapod", command, *context.args, needs=("hanse_datapod",), install="'hanse[datapod]'")
+
+    return hand_on
 
 
-@app.command(context_settings=AS_GIVEN)
-def backup(context: typer.Context) -> None:
-    """Write an archive of the home to a file, while its datapod does not run."""
-    _datapod("backup", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def run(context: typer.Context) -> None:
-    """Run the datapod in this terminal; takes the options of `python -m hanse_datapod run`."""
-    _datapod("run", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def status(context: typer.Context) -> None:
-    """Show what this site does and has done, its rules, its budget and what has left."""
-    _datapod("status", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def window(context: typer.Context) -> None:
-    """Print a link into the site's window, a page of its datapod for its administrator; it is good once."""
-    _datapod("window", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def pause(context: typer.Context) -> None:
-    """Let no task begin until `resume`, with --at-once giving up the work in hand, too."""
-    _datapod("pause", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def resume(context: typer.Context) -> None:
-    """Let tasks begin again."""
-    _datapod("resume", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def approve(context: typer.Context) -> None:
-    """Show mounted code and what has changed since it was approved; with --digest, approve it."""
-    _datapod("approve", context.args)
-
-
-@app.command(context_settings=AS_GIVEN)
-def withdraw(context: typer.Context) -> None:
-    """Take the approval of code back."""
-    _datapod("withdraw", context.args)
-
-
-@app.command("verify-log", context_settings=AS_GIVEN)
-def verify_log(context: typer.Context) -> None:
-    """Verify the log of all that left this site."""
-    _datapod("verify-log", context.args)
+for _name, _says in OF_THE_DATAPOD.items():
+    app.command(_name, context_settings=AS_GIVEN, help=_says)(_handed_on(_name))
 
 
 @app.command()
@@ -274,7 +244,3 @@ def _line(column: ColumnValues, at_least: int) -> str:
 def quoted(value: object) -> str:
     """A text, or a list of texts, as YAML reads it back."""
     return json_module.dumps(value, ensure_ascii=False)
-
-
-def _datapod(command: str, arguments: list[str]) -> None:
-    run_program("hanse_datapod", command, *arguments, needs=("hanse_datapod",), install="hanse[datapod]")

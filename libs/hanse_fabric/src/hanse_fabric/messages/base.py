@@ -8,15 +8,17 @@ administrators please, so the previous version stays understood.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
-from hanse_fabric.messages.nearest import nearest_key
+from hanse_fabric.messages.nearest import nearest_key, nearest_of
 from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -112,6 +114,9 @@ class Message(Frozen):
 _LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
 _LIST_EXPECTED = "a list is needed, as [one, another]"
 """What people who write YAML and JSON call it."""
+_TOLD = 5
+_OF_PYDANTIC = "Value error, "
+"""What it puts before the words of our own checks."""
 
 
 def explain(error: ValidationError, form: object = None) -> str:
@@ -122,16 +127,38 @@ def explain(error: ValidationError, form: object = None) -> str:
             for one that holds secrets nothing is told.
     """
     parts, hides = [], _holds_secrets(form)
-    for item in error.errors(include_url=False, include_context=False)[:5]:
-        field = ".".join(str(part) for part in item["loc"]) or "message"
+    items = error.errors(include_url=False)
+    for item in sorted(items, key=_is_of_the_whole)[:_TOLD]:
+        field = ".".join(str(part) for part in item["loc"])
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        expected = _LIST_EXPECTED if item["type"] in _LISTS else item["msg"]
+        expected = _LIST_EXPECTED if item["type"] in _LISTS else item["msg"].removeprefix(_OF_PYDANTIC)
         if item["type"] == "extra_forbidden":
             meant = nearest_key(form, item["loc"])
             expected += f", did you mean {meant}?" if meant else ""
-        parts.append(f"{field}: {expected}" if hides else f"{field}: {expected} (given {shown})")
+        elif (meant := _nearest_value(item)) is not None:
+            expected += f", did you mean {meant}?"
+        of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
+        parts.append(f"{field}: {expected}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
     return "; ".join(parts)
+
+
+def _is_of_the_whole(item: ErrorDetails) -> bool:
+    """False for a key that the whole has not, and so first: what else is wrong often follows from it."""
+    return not (item["type"] == "extra_forbidden" and len(item["loc"]) == 1)
+
+
+def _nearest_value(item: ErrorDetails) -> str | None:
+    """Of few values that may stand there, the one that was probably meant."""
+    context = item.get("ctx") or {}
+    match item["type"]:
+        case "literal_error" | "enum":
+            given, known = item.get("input"), context.get("expected")
+        case "union_tag_invalid":
+            given, known = context.get("tag"), context.get("expected_tags")
+        case _:
+            return None
+    return nearest_of(given, re.findall(r"'([^']*)'", str(known))) if isinstance(given, str) else None
 
 
 def _holds_secrets(form: object) -> bool:

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import explain
 from hanse_learning.config.combinations import check_groups, check_training_of
-from hanse_learning.config.foreign_code import check_foreign
 from hanse_learning.config.models import (
     BUILT_IN,
     OF_IMAGES,
@@ -94,7 +93,6 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     Raises:
         HanseError: INVALID_INPUT.
     """
-    check_foreign(job)
     if has_own_model(job):
         own_state_rules(job.model)
         return

@@ -1,4 +1,5 @@
-"""What a job may say whose code was written for another framework, which knows nothing of Hanse's own sections."""
+"""What a job may say whose code was written for another framework, or for a team's own loop: such code knows nothing of
+Hanse's own sections."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.plugins import ALGORITHMS, names
 from hanse_learning.config.models import BUILT_IN
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
@@ -13,15 +15,18 @@ from hanse_schemas.resources import FIELD
 
 FRAMEWORKS = ("numpy", "pytorch")
 """What an NVFlare script gets its params as: NVFlare's own jobs say it, too."""
+_PLAIN = "fedavg"
 _SERVER_ROUND = ("server-round", "server_round")
 
 
 def check_foreign(job: Job) -> None:
-    """Refuse what cannot be done by code of another framework, when a job is submitted.
+    """Refuse what cannot be done by code of another framework, or by a team's own loop, when a job is submitted.
 
     Raises:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
+    if job.code is not None and job.code.kind == "own":
+        _check_own(job)
     if job.code is None or not job.has_foreign_code:
         return
     kind = job.code.kind
@@ -39,6 +44,24 @@ def check_foreign(job: Job) -> None:
     config_of_code(job.train)
     if kind == "nvflare":
         _check_script(job)
+
+
+def _check_own(job: Job) -> None:
+    """What else is in `model` and `train` the loops understand as they like."""
+    if isinstance(job.prepare, Prepare):
+        raise invalid(
+            "prepare", "given", "none: loops of kind own read their site's data themselves, as they are",
+            hint="have the loops prepare their data, or leave out code, and name a built-in model",
+        )  # fmt: skip
+    given = job.train.get("algorithm")
+    name = given.get("name") if isinstance(given, Mapping) else given
+    if name in names(ALGORITHMS) and name != _PLAIN:
+        raise invalid(
+            "train.algorithm", given, f"{_PLAIN}, or absent: loops of kind own train by themselves, and what {name} "
+            "changes in training, or exchanges beside the model, is done by a datapod alone",
+            hint="leave out code, and name a built-in model; of what the loops do by themselves tell them under "
+            "another key of train",
+        )  # fmt: skip
 
 
 def config_of_code(train: Mapping[str, Any]) -> dict[str, Any]:

@@ -292,4 +292,19 @@ def read_npz(path: Path, max_bytes: int, unit: str | None = None) -> Raw:
 
 
 def _loaded(path: Path, part: str, expected: str, found: object) -> HanseError:
-    return unfit(f"{path.name}: load(){part}: {expected} was expected", found, code=ErrorCode.INVALID_INPUT)
+    return unfit(f"{path.name}: load(){part}: {expected} was expected", _in_a_line(found), code=ErrorCode.INVALID_INPUT)
+
+
+def _in_a_line(found: object) -> str:
+    """What somebody's code gave, in a line: not its arrays, which fill many."""
+    match found:
+        case None | np.dtype():
+            return str(found)
+        case Mapping():
+            return f"a mapping with {', '.join(map(repr, list(found)[:10])) or 'nothing'}"
+        case tuple() | list():
+            return f"a {type(found).__name__} of {len(found)}: {', '.join(map(_in_a_line, found[:3]))}"
+        case np.ndarray():
+            return f"an array of shape {list(found.shape)}"
+        case _:
+            return f"a {type(found).__name__}"

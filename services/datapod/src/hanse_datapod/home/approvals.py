@@ -133,22 +133,40 @@ def withdraw(home: Path, digest: str) -> Approval:
 def mounted(home: Path, policy: Policy, location: Path | None) -> list[MountedCode]:
     """The code at the site's `--code`, with what has changed since code of its name was approved. Blocks."""
     here = {each.digest for each in approvals(home)} if policy.site_code.approvals else set[str]()
-    shown = []
+    found = []
     for source in _sources(location):
         if isinstance(source, MountedCode):
-            shown.append(source)
+            found.append(source)
             continue
         by = "policy" if source.digest in policy.site_code.digests else None
         texts = {name: _text(data) for name, data in source.files.items()}
         before = _kept(home, source.path.name)
         changes = None if before is None else tuple(_changes(before, source.files))
-        shown.append(
+        found.append(
             MountedCode(
                 source.path.name, source.digest, by or ("administrator" if source.digest in here else None), texts,
                 tuple(source.imports()), changes,
             )
         )  # fmt: skip
-    return shown
+    return found
+
+
+def shown(code: MountedCode) -> list[str]:
+    """Lines for a terminal: whether it may run, and, where it is not approved, what there is to read before it is."""
+    state = code.error or (f"approved by the {code.approved}" if code.approved else "not approved")
+    lines = [f"{visible(code.name)}: {state}" + (f"; digest {code.digest}" if code.digest else "")]
+    if code.approved or code.files is None:
+        return lines
+    if code.imports:
+        lines.append(f"It imports {', '.join(code.imports)}.")
+    if code.changes:
+        return [*lines, "What has changed since the last approval:", *code.changes]
+    none = "No code of this name was approved before."
+    lines.append(none if code.changes is None else "It is as it was when it was approved last.")
+    for name, text in code.files.items():
+        within = code.name if name == code.name else f"{code.name}/{name}"
+        lines += ["", f"--- {visible(within)}", *text.rstrip("\n").split("\n")]
+    return lines
 
 
 def keep(home: Path, source: Source) -> None:
@@ -200,21 +218,26 @@ def _changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[st
         if old == new:
             continue
         approved, now = ([] if each is None else _text(each).split("\n") for each in (old, new))
-        found = list(difflib.unified_diff(approved, now, f"{name} (as approved)", f"{name} (now)", lineterm=""))
-        lines += found or [f"{name}: it has changed, in what no text shows"]
+        said = visible(name)
+        found = list(difflib.unified_diff(approved, now, f"{said} (as approved)", f"{said} (now)", lineterm=""))
+        lines += found or [f"{said}: it has changed, in what no text shows"]
     return lines
 
 
-def _text(data: bytes) -> str:
+def visible(text: str) -> str:
     """As people read it. What would hide or reorder text on their screen (controls, marks of direction) is named."""
-    try:
-        text = data.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        return _FOREIGN_TEXT.format(size=len(data))
     return "".join(
         f"⟨U+{ord(each):04X}⟩" if unicodedata.category(each) in _UNSEEN and each not in "\n\t" else each
         for each in text
     )
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return _FOREIGN_TEXT.format(size=len(data))
+    return visible(text)
 
 
 def _write(home: Path, given: tuple[Approval, ...]) -> None:

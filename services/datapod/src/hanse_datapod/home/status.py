@@ -15,13 +15,13 @@ from hanse_datapod.home.approvals import FILE as APPROVED
 from hanse_datapod.home.approvals import mounted, with_approved
 from hanse_datapod.home.departures import Departures
 from hanse_datapod.home.journal import FILE, notes
+from hanse_datapod.home.member import no_member
 from hanse_datapod.home.now import read_now, runs
 from hanse_datapod.home.outbox import LOG
 from hanse_datapod.home.pause import paused
 from hanse_datapod.policy.in_words import in_words
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import balances
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result
 from hanse_site import load_identity
 from hanse_site.consent import agreements, to_agree
@@ -64,7 +64,7 @@ class SiteStatus:
     def _told(self, last: int, running: bool) -> dict[str, Any]:
         identity = load_identity(self._home)
         if identity is None:
-            raise HanseError(ErrorCode.NOT_FOUND, f"{self._home}: this site has not joined a project", hint="see: join")
+            raise no_member(self._home)
         now, pause = read_now(self._home), paused(self._home)
         folder = self._policy.privacy.ledger or self._home
         body: dict[str, Any] = {

@@ -12,15 +12,19 @@ from typing import Any
 from hanse_datapod.home.outbox import LOG, NAME
 from hanse_fabric.chain import entries_with
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.subjects import EXCHANGE, RESULT, UPDATE
+from hanse_fabric.subjects import EXCHANGE, PROGRESS, RESULT, UPDATE
 
 FROM_DATA = {
     "update": "updates", "masked-update": "masked updates", "extra": "extras of algorithms", "tally": "sums of metrics",
-    "sum": "sums within a round",
+    "sum": "sums within a round", "progress": "messages of progress",
 }  # fmt: skip
-"""Kinds of entries that were made of the data, as people are told of them."""
+"""Kinds of entries that were made of the data, or while they were worked on, as people are told of them."""
 ANSWERS = "result"
 """Of every task: trained, evaluated, refused."""
+WITHOUT = "no numbers of the data"
+UNTOLD = "what the log does not say"
+"""Of answers that releases wrote down which did not say what is in them."""
+_SUBJECTS = {ANSWERS: RESULT, "sum": EXCHANGE, "progress": PROGRESS}
 
 
 @dataclass(slots=True)
@@ -30,6 +34,7 @@ class Used:
     Attributes:
         first, last: when something of it left.
         left: how often, by the kind of what left.
+        answers: how many answers, by what of the data is in them, such as `metrics, counts`.
     """
 
     project: str
@@ -37,12 +42,13 @@ class Used:
     first: datetime
     last: datetime
     left: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         return {
             "project": self.project, "run": self.run, "first": self.first.isoformat(), "last": self.last.isoformat(),
-            "left": dict(self.left),
+            "left": dict(self.left), "answers": dict(self.answers),
         }  # fmt: skip
 
 
@@ -76,6 +82,8 @@ def used(home: Path, since: date | None = None, until: date | None = None) -> li
         run = found.setdefault(where, Used(*where, at, at))
         run.last = at
         run.left[entry["what"]] += 1
+        if entry["what"] == ANSWERS:
+            run.answers[_in_answer(entry.get("shape"))] += 1
     return list(found.values())
 
 
@@ -84,9 +92,19 @@ def lines(runs: Iterable[Used]) -> list[str]:
     told = []
     for run in runs:
         parts = [f"{count} {FROM_DATA[kind]}" for kind, count in run.left.items() if kind in FROM_DATA]
-        said = ", ".join(parts) or "answers alone (evaluations, or refusals)"
-        told.append(f"{run.project} {run.run}: {run.first:%Y-%m-%d %H:%M} to {run.last:%Y-%m-%d %H:%M} UTC: {said}")
+        parts += [f"{count} answers with {content}" for content, count in run.answers.items()]
+        when = f"{run.first:%Y-%m-%d %H:%M} to {run.last:%Y-%m-%d %H:%M} UTC"
+        told.append(f"{run.project} {run.run}: {when}: {'; '.join(parts)}")
     return told or ["in no run"]
+
+
+def _in_answer(shape: str | None) -> str:
+    """What of the data an answer has in itself, by the log's `shape`: an outcome, and kinds of numbers with names."""
+    if shape is None:
+        return UNTOLD
+    _, *told = shape.split("; ")
+    kinds = [next((kind for kind in ("metrics", "numbers", "counts") if part.startswith(kind)), part) for part in told]
+    return ", ".join(kinds) or WITHOUT
 
 
 def _run_of(what: str, to: str) -> tuple[str, str] | None:
@@ -94,7 +112,7 @@ def _run_of(what: str, to: str) -> tuple[str, str] | None:
     if "/" in to:
         parts = to.split("/")
         return (parts[1], parts[2]) if len(parts) > 2 else None
-    subject = {ANSWERS: RESULT, "sum": EXCHANGE}.get(what, UPDATE)
+    subject = _SUBJECTS.get(what, UPDATE)
     try:
         tokens = subject.parse(to)
     except ValueError:

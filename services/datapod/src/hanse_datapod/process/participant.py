@@ -12,7 +12,7 @@ from typing import TypeVar
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.approvals import keep_approved, with_approved
 from hanse_datapod.home.journal import TaskJournal
-from hanse_datapod.home.left import left
+from hanse_datapod.home.member import no_member
 from hanse_datapod.home.outbox import CONSENT, Leaving, Outbox
 from hanse_datapod.home.place import require_place
 from hanse_datapod.policy.site_policy import Policy, load_policy
@@ -88,12 +88,7 @@ async def join(home: Path, outbox: Outbox, settings: DatapodSettings, token: str
     if identity is not None:
         return identity
     if not settings.join_url or not token:
-        ended = left(home)
-        why = f"has left project {ended.project} on {ended.at:%Y-%m-%d}" if ended else "has not joined a project"
-        raise HanseError(
-            ErrorCode.NOT_FOUND, f"{home}: this site {why}",
-            hint="join with: python -m hanse_datapod join --hub URL --token TOKEN --home DIR",
-        )  # fmt: skip
+        raise no_member(home)
     await asyncio.to_thread(outbox.append, *joining(settings.join_url, settings.accept))
     return await enrol(settings.join_url, token, home, settings.hub_ca, accept=settings.accept, clock=clock)
 

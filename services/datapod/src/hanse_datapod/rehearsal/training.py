@@ -61,7 +61,8 @@ def rehearse(
         raise invalid("output", str(output), "a file, in a folder that is there")
     known = learnable(schema or OpenSchema())
     job = completed_job(job, schema)
-    parts = _parts(job, data, tests, known, code)
+    with _schema_named(schema):
+        parts = _parts(job, data, tests, known, code)
     examples = [part for found, _ in parts.values() for part in (found.train, found.test) if part is not None]
     submitted, job = job, _with_outputs(_alone(job, told), known, examples)
     first = _initial_model(job, initial)
@@ -82,6 +83,21 @@ def rehearse(
         seed = derive_seed(job.seed, number, _ALONE, "evaluate")
         config = config_of(run.job)
         return {path: site.evaluate(config, run.model, seed=seed, round=number) for path, site in sites.items()}
+
+
+@contextmanager
+def _schema_named(schema: DataSchema | None) -> Iterator[None]:
+    """Where data do not fit, and no schema was given, none of a project is to be corrected: it is to be given."""
+    try:
+        yield
+    except HanseError as error:
+        if schema is not None or error.code is not ErrorCode.SCHEMA_MISMATCH:
+            raise
+        raise HanseError(
+            error.code, error.message, found=error.found,
+            hint="give the project's schema: --schema FILE, for without it every cell is to be a number; or correct "
+            "the data",
+        ) from None  # fmt: skip
 
 
 @contextmanager
@@ -160,7 +176,11 @@ def _parts(
     from hanse_datapod.data.tables import SiteTables
 
     if data is None and (code is None or tests):
-        raise invalid("data", None, "a data file; or site code alone, whose load() gives all data")
+        beside = ", though test data are: a load() gives both" if tests else ""
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"data: none are given{beside}",
+            hint="give --data FILE; or --code FILE alone, whose load() gives all data",
+        )  # fmt: skip
     settings = DataSettings(kind="code") if data is None else DataSettings(train=data)
     # Code of another framework reads tables itself, and what is no number in them is its own matter.
     raw = isinstance(schema, TabularSchema) and (isinstance(job.prepare, Prepare) or job.reads_data_itself)
