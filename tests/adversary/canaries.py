@@ -5,15 +5,21 @@ Each place makes its reader refuse the file, or is read whole: in both cases the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
+from adversary import other_frameworks
+from adversary.other_frameworks import Reply
+from adversary.own_loops import loop_that
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.pipeline.in_hand import InHand
+from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import ArraySchema, Column, DataSchema, GenotypesSchema, OpenSchema, TabularSchema
 from plink_files import random_copies, write_plink
 
@@ -39,6 +45,10 @@ class Place:
         make: writes the data into a folder: how a site is told of them.
         code: text of the site's own code; empty for none.
         quoted: whether the site's own log shows the canary.
+        kind: of the task that is asked.
+        config: of the task, beside what it always has.
+        reply: how code of another framework answers; None: it is not that.
+        loop: makes the worker of a team's own loop; None: it is not that.
     """
 
     name: str
@@ -47,6 +57,15 @@ class Place:
     code: str = ""
     studies: bool = False
     quoted: bool = True
+    kind: TaskKind = TaskKind.TRAIN
+    config: Mapping[str, Any] = field(default_factory=dict)
+    reply: Reply | None = None
+    loop: Callable[[], Any] | None = None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the same may be asked under masks, by a hub that knows no more than `attacked`'s."""
+        return not self.studies and self.kind is not TaskKind.PREPARE
 
 
 def csv(name: str, text: str | bytes, schema: DataSchema = TABLE) -> Place:
@@ -99,9 +118,55 @@ def images(name: str, files: dict[str, tuple[int, int] | None], classes: int = 2
     return Place(f"images: {name}", ArraySchema(shape=(4, 4), classes=classes), make)
 
 
-def code(name: str, body: str) -> Place:
+def code(name: str, body: str, *, kind: TaskKind = TaskKind.TRAIN, **config: Any) -> Place:
     text = "import numpy as np\nfrom hanse_fabric.errors import ErrorCode, HanseError\n" + body
-    return Place(f"site code: {name}", OpenSchema(), lambda _: DataSettings(kind="code", test_fraction=0), code=text)
+    return Place(
+        f"site code: {name}", OpenSchema(), lambda _: DataSettings(kind="code", test_fraction=0), code=text, kind=kind,
+        config=config,
+    )  # fmt: skip
+
+
+def trained(name: str, returned: str, *, first: str = "", **config: Any) -> Place:
+    """Code whose `train` returns these entries; by its `initialize` the model has others, too."""
+    body = LOAD + f"def train(model, data, config):\n    return {returned}, 6, {{}}\n"
+    body += f"def initialize(config):\n    return {first}\n" if first else ""
+    return code(name, body, **config)
+
+
+def units(name: str, manifest: str | bytes) -> Place:
+    """A folder of images, with a list that says whose each is."""
+    base = images(name, {"a/1.png": (4, 4), "b/2.png": (4, 4)})
+
+    def make(folder: Path) -> DataSettings:
+        made = base.make(folder)
+        (folder / "scans" / "units.csv").write_bytes(manifest if isinstance(manifest, bytes) else manifest.encode())
+        return made
+
+    schema = ArraySchema(shape=(4, 4), classes=2, unit="patient")
+    return Place(f"list of whose images are: {name}", schema, make)
+
+
+def foreign(name: str, reply: Reply) -> Place:
+    """Code of another framework, with a table that is good."""
+    base = csv("good", GOOD)
+    return Place(f"{reply.kind}: {name}", TABLE, base.make, code="# another framework's\n", reply=reply)
+
+
+def loop(name: str, answer: Callable[[InHand], None], *, first: Callable[[InHand], None] | None = None) -> Place:
+    """A team's own loop (`hanse.join`), which begins with a model of more entries where `first` says so."""
+    model = {"name": "logistic"} | ({"state": [{"match": "head.*", "keep": "local"}]} if first else {})
+    return Place(
+        f"own loop: {name}", OpenSchema(), lambda _: DataSettings(kind="code", test_fraction=0),
+        loop=lambda: loop_that(answer, first), config={"model": model},
+    )  # fmt: skip
+
+
+def prepared(name: str, text: str, *rules: dict[str, Any], schema: DataSchema | None = None) -> Place:
+    """A table of which a preparation asks what no cell may be."""
+    base = csv(name, text, schema or WARDS)
+    return replace(
+        base, name=f"preparation: {name}", kind=TaskKind.PREPARE, config={"prepare": list(rules)}
+    )  # fmt: skip
 
 
 def plink(
@@ -129,12 +194,30 @@ def plink(
     return Place(f"plink: {name}", GENOTYPES, make, studies=True)
 
 
+WARDS = TABLE.model_copy(
+    update={"features": (Column(name="age", maximum=120), Column(name="ward", kind="category", values=("a", "b")))}
+)
+AGE, WARD = {"name": "age", "kind": "number"}, {"name": "ward", "kind": "category", "values": ["a", "b"]}
 LOAD = "def load():\n    return {'train': (np.ones((6, 2)), np.arange(6) % 2)}\n"
+LOCAL = {"state": [{"match": "head.*", "keep": "local"}]}
+
+
+def pushes(model: dict[str, Any]) -> Callable[[InHand], None]:
+    return lambda task: task.push(model, 6, {})
+
+
+TESTED = LOAD.replace("}\n", ", 'test': (np.ones((6, 2)), np.arange(6) % 2)}\n")
 _QUIET = {
     "csv: whose a row is", "csv: a line too long", "csv: bytes that are no text", "parquet: the name of a column",
     "parquet: a file that is none", "npz: text in place of numbers", "npz: objects", "npz: a file that is none",
     "plink: a line too short", "plink: a byte that is no text", "plink: a person whom the genotypes lack",
     "plink: a row too long under a name", "plink: genotypes that are none", "site code: text in place of numbers",
+    "preparation: a value that is none of the schema's", "preparation: beside a missing number",
+    "list of whose images are: whose an image is that has two lines",
+    "list of whose images are: whose another image is",
+    "list of whose images are: bytes that are no text", "own loop: an entry that the model lacks, and no answer then",
+    "own loop: the shape of an entry, and no answer then", "own loop: what is no model",
+    "flower: records of a reply",
 }  # fmt: skip
 """Where the site's own log does not quote the canary either: it says where the fault is."""
 _PLACES: tuple[Place, ...] = (
@@ -194,6 +277,68 @@ _PLACES: tuple[Place, ...] = (
     code(
         "a metric that is no number",
         LOAD + f"def train(model, data, config):\n    return model, 6, {{'{CANARY}': '{CANARY}'}}\n",
+    ),
+    trained(
+        "the name of an entry that the model lacks", f"{{'weight': np.ones(2, np.float32), '{CANARY}': np.ones(2)}}"
+    ),
+    trained("the name of an entry in place of the model's", f"{{'{CANARY}': np.ones(2, np.float32)}}"),
+    trained("the shape of an entry", "{'weight': np.ones((0, 77347734), np.float32)}"),
+    trained(
+        "the name of an entry that the first model has",
+        "model",
+        model=LOCAL,
+        first=f"{{'weight': np.ones(2, np.float32), 'head.x': np.ones(1), '{CANARY}': np.ones(2)}}",
+    ),
+    trained(
+        "the names of entries, beside a rule that fits none",
+        "model",
+        model={"state": [*LOCAL["state"], {"match": "tail.*", "keep": "frozen"}]},
+        first=f"{{'weight': np.ones(2, np.float32), 'head.x': np.ones(1), '{CANARY}': np.ones(2)}}",
+    ),
+    trained(
+        "the shape of an entry that the first model has",
+        "model",
+        model=LOCAL,
+        first="{'weight': np.ones((0, 77347734), np.float32), 'head.x': np.ones(1)}",
+    ),
+    code(
+        "what test raises",
+        TESTED + f"def test(model, data, config):\n    raise KeyError('{CANARY}')\n",
+        kind=TaskKind.EVALUATE,
+    ),
+    code(
+        "what test returns",
+        TESTED + f"def test(model, data, config):\n    return '{CANARY}', {{}}\n",
+        kind=TaskKind.EVALUATE,
+    ),
+    code(
+        "a metric of test",
+        TESTED + f"def test(model, data, config):\n    return 6, {{'{CANARY}': float('nan')}}\n",
+        kind=TaskKind.EVALUATE,
+    ),
+    replace(csv("a cell, when a model is evaluated", GOOD + f"{CANARY},1,0\n"), kind=TaskKind.EVALUATE),
+    prepared(
+        "a value that is none of the schema's",
+        f"age,ward,ill\n40,a,0\n50,{CANARY},1\n",
+        AGE,
+        WARD | {"unknown": "refuse"},
+    ),
+    prepared("beside a missing number", f"age,ward,ill\n40,a,0\n,{CANARY},1\n", AGE | {"missing": "refuse"}, WARD),
+    prepared("a cell that is no number", f"age,ward,ill\n40,a,0\n{CANARY},b,1\n", AGE, WARD),
+    units("a path that is no image's", f"file,patient\na/1.png,x\nb/2.png,y\na/{CANARY}.png,x\n"),
+    units("whose an image is that has two lines", f"file,patient\na/1.png,x\nb/2.png,y\na/1.png,{CANARY}\n"),
+    units("the name of a column", f"file,{CANARY}\na/1.png,x\nb/2.png,y\n"),
+    units("whose another image is", f"file,patient\na/1.png,{CANARY}\n"),
+    units("more cells than columns", f"file,patient\na/1.png,x,{CANARY}\nb/2.png,y\n"),
+    units("bytes that are no text", f"file,patient\na/1.png,{CANARY}".encode() + b"\xff\xfe\n"),
+    *(foreign(name, reply) for name, reply in other_frameworks.replies(CANARY, 77347734).items()),
+    loop("an entry that the model lacks, and no answer then", pushes({"weight": np.ones(2), CANARY: np.ones(2)})),
+    loop("the shape of an entry, and no answer then", pushes({"weight": np.ones((0, 77347734))})),
+    loop("what is no model", pushes({"weight": np.array([CANARY, CANARY])})),
+    loop(
+        "an entry that its first model has",
+        pushes({"weight": np.ones(2, np.float32)}),
+        first=pushes({"weight": np.ones(2, np.float32), "head.x": np.ones(1), CANARY: np.ones(2)}),
     ),
 )
 PLACES = tuple(replace(place, quoted=place.name not in _QUIET) for place in _PLACES)

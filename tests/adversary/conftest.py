@@ -1,9 +1,10 @@
 """What all attacks share: `attacked` is a stage with four cautious sites, a compensator, and a hub that lies.
 
-An attack is a test; its control is the same attack with the one defence taken away by the test (`monkeypatch`, another
-compensator, a policy without a pin), and it must succeed. A control says of which attacks it is
-(`@pytest.mark.control("test_...")`); an attack that ends with its own has `@pytest.mark.control_inside`; what is no
-attack says why (`@pytest.mark.no_attack("an honest hub")`). `test_promises.py` demands it.
+An attack is a test; its control is the same attack with the one defence taken away by the test (`monkeypatch`), never
+by a setting, and it must succeed; `test_promises.py` lists those that take it away otherwise, and why. A control says
+of which attacks it is (`@pytest.mark.control("test_...")`); an attack that ends with its own has
+`@pytest.mark.control_inside`; what is no attack says why (`@pytest.mark.no_attack("an honest hub")`).
+`test_promises.py` demands it.
 """
 
 from __future__ import annotations

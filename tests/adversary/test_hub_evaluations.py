@@ -15,6 +15,7 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
 from adversary.works import without
+from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.words import unpack_words
 from hanse_learning import binding
@@ -167,8 +168,11 @@ async def test_where_members_are_fixed_a_moved_model_is_not_evaluated_without_on
 
 
 @pytest.mark.control("test_where_members_are_fixed_a_moved_model_is_not_evaluated_without_one_site")
-async def test_control_where_members_are_free_one_sites_counts_are_read_and_how_many_people_it_has(wards: Any) -> None:
-    async with wards() as hub:
+async def test_control_where_members_are_free_one_sites_counts_are_read_and_how_many_people_it_has(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    async with wards(masking={"members": "fixed"}) as hub:
         read, why = await one_sites_counts(hub, **MOVED)
         assert read == targets(), why
         assert sum(map(sum, read)) == ROWS[3]  # although all sites have equal weights

@@ -20,11 +20,11 @@ from hanse_fabric.tensors.file import decode_tensors
 TARGET = "site-0"
 
 
-def looping(*, hides: bool) -> Any:
+def looping() -> Any:
     """Makes a site's worker, by its number: a loop that holds one model, trains it, and gives it for a first one."""
 
     def worker(index: int) -> PipelineWorker:
-        made, data = PipelineWorker([], 40 + index, hides=hides), Regression(index)
+        made, data = PipelineWorker([], 40 + index, hides=True), Regression(index)
 
         def loop() -> None:
             own = {"weight": np.zeros(len(MODEL), np.float32)}
@@ -62,7 +62,7 @@ async def end(hub: LyingHub) -> None:
 
 
 async def test_a_loop_that_has_trained_under_masks_is_asked_for_no_first_model(attacked: Attacked) -> None:
-    async with attacked(worker=looping(hides=True)) as hub:
+    async with attacked(worker=looping()) as hub:
         update, why = await targets_update(hub)
         await end(hub)
         assert update is None
@@ -70,8 +70,11 @@ async def test_a_loop_that_has_trained_under_masks_is_asked_for_no_first_model(a
 
 
 @pytest.mark.control("test_a_loop_that_has_trained_under_masks_is_asked_for_no_first_model")
-async def test_control_where_a_loop_may_be_asked_for_one_its_update_is_read(attacked: Attacked) -> None:
-    async with attacked(worker=looping(hides=False)) as hub:
+async def test_control_where_a_loop_may_be_asked_for_one_its_update_is_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PipelineWorker, "_trained", property(lambda _: False, lambda *_: None), raising=False)
+    async with attacked(worker=looping()) as hub:
         update, why = await targets_update(hub)
         await end(hub)
         assert as_it_is(update), why

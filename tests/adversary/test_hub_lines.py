@@ -13,6 +13,7 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
 from adversary.stage import Array
 from adversary.works import TARGET, summed, without
+from hanse_datapod.policy.masking import MaskingPolicy
 
 FIXED = {"masking": {"members": "fixed"}}
 ALONG = np.linspace(-1.0, 2.0, len(MODEL))
@@ -39,8 +40,11 @@ async def test_where_members_are_fixed_models_of_one_line_do_not_give_one_sites_
 
 
 @pytest.mark.control("test_where_members_are_fixed_models_of_one_line_do_not_give_one_sites_update")
-async def test_control_where_members_are_free_one_sites_update_follows_from_three_works(attacked: Attacked) -> None:
-    async with attacked() as hub:
+async def test_control_where_members_are_free_one_sites_update_follows_from_three_works(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    async with attacked(**FIXED) as hub:
         read, why = await one_sites_update(hub)
         assert read is not None, why
         true = hub.stage.sites[TARGET].update(MODEL)

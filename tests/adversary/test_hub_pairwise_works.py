@@ -19,7 +19,7 @@ from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Contribution, MaskingMode, TaskKind
+from hanse_fabric.messages import Contribution, HiddenFailure, MaskingMode, TaskKind
 from hanse_fabric.subjects import EXCHANGE
 from hanse_learning import binding
 from hanse_learning.binding import work_digest
@@ -97,7 +97,7 @@ async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(atta
     async with attacked(sites=5) as hub:
         read, why = await moved_in_another_mode(hub)
         assert read is None
-        assert "nobody else gets a sum of it" in why
+        assert HiddenFailure.UNFIT.text in why
 
 
 @pytest.mark.control("test_a_moved_model_is_not_summed_in_another_mode_without_one_site")
@@ -211,7 +211,7 @@ async def test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside
     async with attacked(sites=8) as hub:
         read, _, why = await answered_by_fewer_than_shared(hub)
         assert read is None
-        assert "at least 4 are wanted" in why
+        assert HiddenFailure.UNFIT.text in why
 
 
 @pytest.mark.control("test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside_the_first")

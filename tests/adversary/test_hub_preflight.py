@@ -11,8 +11,10 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.stage import EXAMPLES
 from hanse_datapod.agent import preflight, telling
+from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.runs import Runs
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import charged
 from hanse_fabric import chain
 from hanse_fabric.chain import ORIGIN, read_chain
@@ -191,6 +193,9 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+TOO_FEW = {"outputs": {"minimum_examples": EXAMPLES + 100}}
+
+
 async def answers(hub: LyingHub) -> dict[str, list[bytes]]:
     """By question what all sites say, whose data differ in everything."""
     found = {}
@@ -202,8 +207,11 @@ async def answers(hub: LyingHub) -> dict[str, list[bytes]]:
     return found
 
 
-async def test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_alone(attacked: Attacked) -> None:
-    async with attacked(**CAUTIOUS) as hub:
+@pytest.mark.parametrize("outputs", [{}, TOO_FEW], ids=["enough examples", "too few"])
+async def test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_alone(
+    attacked: Attacked, outputs: dict[str, Any]
+) -> None:
+    async with attacked(**CAUTIOUS, **outputs) as hub:
         for name, said in (await answers(hub)).items():
             assert len(set(said)) == 1, name
             findings = SiteCheck.decode(said[0]).findings
@@ -211,25 +219,32 @@ async def test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_al
 
 
 @pytest.mark.control("test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_alone")
-async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by_its_data(attacked: Attacked) -> None:
-    open_site = {
-        "masking": {"required": False}, "outputs": {"minimum_examples": EXAMPLES + 100},
-        "privacy": {"epsilon": BUDGET, "accountant": "rdp"},
-    }  # fmt: skip
-    async with attacked(**open_site) as hub:
+async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by_its_data(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_data, policy_of = Preflight._of_data, Policy.check_examples
+    monkeypatch.setattr(Preflight, "_of_data", lambda self, works, **_: of_data(self, works, cautious=False))
+    monkeypatch.setattr(Policy, "check_examples", lambda self, there, **_: policy_of(self, there))
+    async with attacked(**CAUTIOUS, **TOO_FEW) as hub:
         assert len(set((await answers(hub))["plain"])) == len(hub.stage.names)
 
 
+FEW_QUESTIONS = CAUTIOUS | {"asking": {"questions": 3}}
+
+
 async def test_a_site_that_limits_questions_answers_so_many_a_day_and_no_more(attacked: Attacked) -> None:
-    async with attacked(**CAUTIOUS | {"asking": {"questions": 3}}) as hub:
+    async with attacked(**FEW_QUESTIONS) as hub:
         heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
     assert [bool(result.payload) for result in heard] == [True, True, True, False, False]
     assert "asking.questions" in heard[-1].reason
 
 
 @pytest.mark.control("test_a_site_that_limits_questions_answers_so_many_a_day_and_no_more")
-async def test_control_without_the_limit_it_answers_all_of_them(attacked: Attacked) -> None:
-    async with attacked(**CAUTIOUS) as hub:
+async def test_control_without_the_limit_it_answers_all_of_them(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runs, "begin", lambda *_, **__: None)
+    async with attacked(**FEW_QUESTIONS) as hub:
         heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
     assert all(result.payload for result in heard)
 

@@ -15,16 +15,17 @@ import pytest
 
 from adversary.lying_hub import MODEL, LyingHub, lying_hub, refusals
 from adversary.stage import Array, staged
+from hanse_datapod.home import works
 from servers import NatsServer
 
 TARGET, SITES = "site-0", 4
 
 
 @asynccontextmanager
-async def project(server: NatsServer, folder: Path, memory: Path | None) -> AsyncIterator[LyingHub]:
+async def project(server: NatsServer, folder: Path, memory: Path) -> AsyncIterator[LyingHub]:
     """A project of all sites, whose homes remember in a folder that they have in each project."""
     async with staged(server, folder, sites=SITES) as stage, lying_hub(stage) as hub:
-        for site in stage.sites.values() if memory else ():
+        for site in stage.sites.values():
             await site.stop()
             masking = site.policy.masking.model_copy(update={"memory": memory / site.name})
             site.policy = site.policy.model_copy(update={"masking": masking})
@@ -39,7 +40,7 @@ async def summed(hub: LyingHub, names: list[str]) -> tuple[Array | None, str]:
     return await hub.sum(results, "s1", hub.plan()), ""
 
 
-async def target_by_two_projects(server: NatsServer, folder: Path, memory: Path | None) -> tuple[float | None, str]:
+async def target_by_two_projects(server: NatsServer, folder: Path, memory: Path) -> tuple[float | None, str]:
     """How far what is read is from the target's update; or why there is no second sum."""
     async with project(server, folder / "one", memory) as hub:
         whole, why = await summed(hub, hub.stage.names)
@@ -62,13 +63,15 @@ async def test_sites_whose_homes_share_a_memory_do_no_work_again_for_another_pro
 ) -> None:
     off, why = await target_by_two_projects(nats_server, folder, folder / "memory")
     assert off is None
-    assert "this work was done for project" in why
+    assert "this work was done for another project" in why
+    assert "attacked-" not in why, "which one is no other project's to know"
 
 
 @pytest.mark.control("test_sites_whose_homes_share_a_memory_do_no_work_again_for_another_project")
-async def test_control_homes_that_remember_apart_tell_one_sites_update_by_two_projects(
-    nats_server: NatsServer, folder: Path
+async def test_control_homes_that_do_not_ask_whose_a_work_was_tell_one_sites_update_by_two_projects(
+    nats_server: NatsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    off, why = await target_by_two_projects(nats_server, folder, None)
+    monkeypatch.setattr(works, "_check_owners", lambda *_: False)
+    off, why = await target_by_two_projects(nats_server, folder, folder / "memory")
     assert off is not None, why
     assert off < 1e-6

@@ -10,6 +10,7 @@ from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process_worker import ProcessWorker
+from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.server.answering import answer
@@ -44,9 +45,9 @@ class InThread:
         return done
 
 
-def on(data: DataSettings, code: Path | None = None) -> ProcessWorker:
+def on(data: DataSettings, code: Path | None = None, foreign: ForeignSettings | None = None) -> ProcessWorker:
     """The worker for these data: of studies where they are genotypes, else of training."""
-    return ProcessWorker(data, InThread(studies=data.is_genotypes), code)
+    return ProcessWorker(data, InThread(studies=data.is_genotypes), code, foreign=foreign)
 
 
 def of_ages(folder: Path, ages: Sequence[Sequence[float]]) -> Callable[[int], ProcessWorker]:

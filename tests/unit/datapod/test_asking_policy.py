@@ -1,9 +1,12 @@
 """How finely, and how often, a site may be asked."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from hanse_datapod.agent.admission import question_of
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
 from hanse_datapod.policy.questions import Questions
@@ -11,6 +14,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.order import PASSES, Question, number_of
 from hanse_schemas.prepare import NumberRule
@@ -132,6 +136,18 @@ def test_so_many_runs_a_day_ask_a_site(tmp_path):
     refused(runs.begin, "c", 1001.0, 2)
     runs.begin("a", 1002.0, 2)
     runs.begin("c", 1001.0 + DAY_S, 2)
+
+
+def test_what_is_asked_is_counted_whenever_it_is_sent_and_under_whatever_name():
+    first = task(kind=TaskKind.EVALUATE)
+    sent_again = first.model_copy(update={"issued_at": first.deadline, "deadline": first.deadline + timedelta(hours=1)})
+    assert question_of(first) == question_of(sent_again)
+    others = [
+        {"config": {"model": {"name": "mlp"}, "evaluate": {"bins": 8}}}, {"seed": first.seed + 1}, {"trained": 3},
+        {"round": first.round + 1}, {"model": ref_of_bytes(b"another")}, {"run": "f" * 12}, {"id": "f" * 32},
+    ]  # fmt: skip
+    asked = {question_of(first.model_copy(update=other)) for other in others}
+    assert len(asked | {question_of(first)}) == len(others) + 1
 
 
 def test_rules_that_are_not_named_are_cautious_where_masking_is_required():

@@ -364,9 +364,10 @@ def test_the_file_has_no_name_and_goes_with_the_data_and_others_may_not_read_it(
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _path: _Usage())
-    with pytest.raises(HanseError, match=r"need 1164 bytes of disk here, 5 are free.*HANSE_SCRATCH") as full:
+    with pytest.raises(HanseError, match=r"more of the site's disk than is free.*HANSE_SCRATCH") as full:
         read_site_data(DataSettings(train=written(frame(), tmp_path, "csv")), NUMBERS, None, Room(0, tmp_path))
     assert full.value.code is ErrorCode.NO_SPACE
+    assert full.value.found.startswith(f"{tmp_path}: 1164 bytes, 5 are free")
 
 
 @pytest.mark.parametrize("prepares", [False, True])
@@ -387,6 +388,7 @@ def test_where_the_disk_has_no_room_either_what_fits_into_memory_is_read_as_befo
     with pytest.raises(HanseError, match="HANSE_SCRATCH") as full:
         read_within(needs)
     assert full.value.code is ErrorCode.NO_SPACE
+    assert full.value.found.startswith(f"{tmp_path}: ")
 
 
 class _Usage:

@@ -13,22 +13,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
 def space_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's "no space left" into NO_SPACE naming `path`; other errors pass."""
+    """Turn the operating system's "no space left" into NO_SPACE; other errors pass. `path` may be a site's, so it is
+    for who may see the site's files (`found`)."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise HanseError(
-                ErrorCode.NO_SPACE, f"{path}: the disk is full", hint="free space on the site's volume"
-            ) from error
+            raise no_space(path) from error
         raise
+
+
+def no_space(path: Path) -> HanseError:
+    """The disk of `path` is full."""
+    return unfit("the disk is full", str(path), code=ErrorCode.NO_SPACE, hint="free space on the site's volume")
 
 
 def sync(descriptor: int) -> None:

@@ -102,7 +102,7 @@ def _read_layout(path: Path) -> tuple[Layout, int]:
             file.seek(0)
             return parse_header(_read(file, length), size=path.stat().st_size), length
     except FileNotFoundError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"tensor file {path}: there is no such file") from None
+        raise HanseError(ErrorCode.NOT_FOUND, f"tensor file {path.name}: there is no such file") from None
 
 
 def _read(file: BinaryIO, length: int) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hanse_fabric.durable import space_errors
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 
 Ahead = Callable[[Iterable[int]], None]
 """Is told which rows of an array will soon be read."""
@@ -32,7 +32,7 @@ def mapped(shape: Sequence[int], dtype: DTypeLike, folder: Path) -> NDArray[Any]
     """An array of zeros in a file of its own, all of whose room on the disk is taken now.
 
     Raises:
-        HanseError: NO_SPACE naming folder, bytes needed and bytes free.
+        HanseError: NO_SPACE; which folder, bytes needed and bytes free are for who may see the data.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if not size:
@@ -193,9 +193,10 @@ def _offset(mapping: mmap.mmap, part: NDArray[Any]) -> int:
 def _require_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + _SPARE:
-        raise HanseError(
-            ErrorCode.NO_SPACE,
-            f"{folder}: data larger than memory need {size} bytes of disk here, {free} are free",
+        raise unfit(
+            "data larger than memory need more of the site's disk than is free",
+            f"{folder}: {size} bytes, {free} are free",
+            code=ErrorCode.NO_SPACE,
             hint="free space on the site's volume, name a folder of another disk by HANSE_SCRATCH (--scratch), "
             "or raise the policy's limits.memory_mib",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from hanse_datapod.agent.terms import TermsHere
@@ -23,11 +24,15 @@ from hanse_datapod.privacy.noise import is_exchange
 from hanse_datapod.privacy.shared_turns import check_members
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker
+from hanse_fabric.canonical import canonical
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task, TaskKind
 from hanse_privacy.witness import found_beside, is_own
 from hanse_site import OpenTask, SiteLink
+
+_WHEN = frozenset({"issued_at", "deadline", "ledger", "deltas"})
+"""Fields of a task that are of the sending, not of what is asked."""
 
 
 class Admission:
@@ -117,8 +122,22 @@ class Admission:
             HanseError: POLICY.
         """
         if most is not None:
-            asked = task.id if of == "evaluations" else task.run
+            asked = task.run if of == "runs" else question_of(task)
             self._runs.begin(asked, self._clock.now().timestamp(), most, of=of)
+
+
+def question_of(task: Task) -> str:
+    """What is asked, by which it is counted: the same task that comes again is the same question. A name alone, which
+    the hub chooses, would let it ask for something else under one that was counted.
+
+    Raises:
+        HanseError: INVALID_INPUT for settings that have no digest.
+    """
+    asked = {name: getattr(task, name) for name in Task.model_fields if name not in _WHEN}
+    try:
+        return hashlib.sha256(b"hanse question 1\n" + canonical(asked)).hexdigest()
+    except (TypeError, ValueError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config: it has no digest: {error}") from None
 
 
 def _other_data(task: Task) -> HanseError:

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hanse_datapod.home.database import FAILED
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_fabric.messages import HiddenFailure, MaskingMode, Task
 
 _NOT_OF_DATA = frozenset({ErrorCode.CANCELLED, ErrorCode.QUORUM})
 """The hub has closed the task; other sites have left a sum in its middle."""
-_UNFIT = frozenset({ErrorCode.SCHEMA_MISMATCH, ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND, ErrorCode.POLICY})
+_UNFIT = frozenset(
+    {
+        ErrorCode.SCHEMA_MISMATCH, ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND, ErrorCode.POLICY, ErrorCode.CONFLICT,
+    }
+)  # fmt: skip
 _UNABLE = frozenset(
     {ErrorCode.TIMEOUT, ErrorCode.TOO_LARGE, ErrorCode.NO_SPACE, ErrorCode.NO_DEVICE, ErrorCode.UNAVAILABLE}
 )
@@ -61,10 +66,7 @@ def unforeseen(task: Task, error: Exception) -> HanseError:
 
 def of_the_system(task: Task, error: OSError) -> HanseError:
     """What the hub hears of a disk or a system that failed: the same words always, for its own may name files."""
-    reason = unfit(
-        "the site's disk or system failed: the site's own log has what it said",
-        f"{type(error).__name__}: {error}", code=ErrorCode.INTERNAL,
-    )  # fmt: skip
+    reason = unfit(FAILED, f"{type(error).__name__}: {error}", code=ErrorCode.INTERNAL)
     return withheld(reason) if hides(task) else reason
 
 

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hanse_fabric.durable import space_errors
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.durable import no_space, space_errors
+from hanse_fabric.errors import ErrorCode, unfit
 
 T = TypeVar("T")
 _WAIT_S = 10.0
+FAILED = "the site's disk or system failed: the site's own log has what it said"
+"""All that leaves of such a failure: its own words name files, and a hub may have it read of the data."""
 
 
 class Database:
@@ -32,7 +34,8 @@ class Database:
         """Act as the only one who does, and keep all of it or nothing.
 
         Raises:
-            HanseError: NO_SPACE; INTERNAL where the file is none of these; what `act` raises.
+            HanseError: NO_SPACE; INTERNAL where the disk fails or the file is none of these, without their words; what
+                `act` raises.
         """
         try:
             with self._turn, space_errors(self._path):
@@ -41,8 +44,9 @@ class Database:
                 with database:
                     return act(database)
         except sqlite3.Error as error:
-            code = ErrorCode.NO_SPACE if "full" in str(error) else ErrorCode.INTERNAL
-            raise HanseError(code, f"{self._path}: {error}") from None
+            if "full" in str(error):
+                raise no_space(self._path) from None
+            raise unfit(FAILED, f"{self._path}: {error}", code=ErrorCode.INTERNAL) from None
 
     def close(self) -> None:
         """Close the connection; the next change opens another."""

@@ -18,7 +18,7 @@ from hanse_datapod.worker.pool.files import take_over
 from hanse_datapod.worker.port import CHECKPOINT, SPARE, WorkOutcome, extra_output
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.tensors.refs import holds
 from hanse_site.task_files import RECEIVED
@@ -245,12 +245,11 @@ def require_space(folder: Path, needed: int) -> None:
     """Refuse when `folder`'s disk has fewer than `needed` bytes free.
 
     Raises:
-        HanseError: NO_SPACE naming folder, bytes needed and bytes free.
+        HanseError: NO_SPACE naming bytes needed and bytes free; which folder is for who may see the site's files.
     """
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise HanseError(
-            ErrorCode.NO_SPACE,
-            f"{folder}: the task needs {needed} bytes of disk, {free} are free",
-            hint="free space on the site's volume",
-        )
+        raise unfit(
+            f"the task needs {needed} bytes of disk, {free} are free",
+            str(folder), code=ErrorCode.NO_SPACE, hint="free space on the site's volume",
+        )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Which runs have asked this site since when, which only what it says of a job, and how often models were evaluated:
-for the policy's limits of each a day. They are counted apart, so that no number of questions keeps a run away.
+"""Which runs have asked this site since when, what was asked of it before runs, and which evaluations of models: for
+the policy's limits of each a day. They are counted apart, so that no number of questions keeps a run away.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Runs:
         """Note that something is asked of this site.
 
         Args:
-            asked: by which run; of evaluations, by which task.
+            asked: by which run; of questions and evaluations, what is asked, as a digest.
             now: Unix time.
             most: so many may begin a day.
             of: what it is counted among.

@@ -17,7 +17,7 @@ from hanse_datapod.home.database import Database, one, used_bytes
 from hanse_datapod.home.work_cuts import CUTS, check_cut, forget_cuts, keep_cut
 from hanse_datapod.home.work_people import check_changed, check_studied, keep_people
 from hanse_datapod.worker.port import DataState
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Past, Session
 
@@ -313,11 +313,12 @@ def _check_owners(database: sqlite3.Connection, query: str, key: bytes, asked: M
     owners = database.execute(query, (key,)).fetchall()
     for project, compensator in owners:
         if (project, compensator) != (asked.project, asked.compensator):
-            raise HanseError(
-                ErrorCode.CONFLICT,
-                f"this work was done for project {project}, and its compensator then: nobody else gets a sum of it",
+            # Whose it was is no other project's to know.
+            raise unfit(
+                "this work was done for another project, or with another compensator: nobody else gets a sum of it",
+                f"project {project}", code=ErrorCode.CONFLICT,
                 hint="two sums that nobody holds against each other could tell this site's part",
-            )
+            )  # fmt: skip
     return bool(owners)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import masked
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.prefixes import Prefixes
@@ -134,22 +135,35 @@ class Remembered:
         """Remember the answer that was made, before it is written down elsewhere; nothing of one that hides nothing.
 
         Raises:
-            HanseError: what `Works.claim` refuses.
+            HanseError: what `Works.claim` refuses, in words where it is of what is asked alone.
         """
         if not hides(task):
             return
-        self._works.claim(
-            _work_of(task), answer_digest(finished.result), data, tag=tag.told, near=tag.near, among=among,
-            at=self._clock.now().timestamp(),
-        )  # fmt: skip
+        asked = _work_of(task)
+        self._check_asked(asked, tag, among)
+        with of_the_data(task):
+            self._works.claim(
+                asked, answer_digest(finished.result), data, tag=tag.told, near=tag.near, among=among,
+                at=self._clock.now().timestamp(),
+            )  # fmt: skip
 
     def begin(self, task: Task, among: Session) -> None:
         """Remember among whom sums in the middle of the task are begun.
 
         Raises:
-            HanseError: what `Works.begin` refuses.
+            HanseError: what `Works.begin` refuses, as in `claim`.
         """
-        self._works.begin(_work_of(task), self._data(), among, tag=self.tag(task, None).told)
+        asked, tag = _work_of(task), self.tag(task, None)
+        self._check_asked(asked, tag, among)
+        with of_the_data(task):
+            self._works.begin(asked, self._data(), among, tag=tag.told)
+
+    def _check_asked(self, asked: MaskedWork, tag: Tag, among: Session | None) -> None:
+        """Refuse in words what is refused whatever the answer is; what is refused for that it is near to earlier ones
+        tells of it, and so does what is refused for the data."""
+        self._works.check(asked)
+        if among is not None:
+            self._works.past(asked.work, b"" if tag.told == tag.near else tag.told).check(among)
 
     def sharing(self, work: bytes, among: Session) -> None:
         """See `pairwise.site.Memory`."""

@@ -24,7 +24,7 @@ from hanse_datapod.worker.port import (
     WorkRequest,
 )
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import DataSchema, OpenSchema
 
@@ -237,5 +237,5 @@ def _files(given: Path) -> list[Path]:
     if given.is_dir():
         return sorted(path for path in given.rglob("*") if path.is_file())
     if not given.exists():
-        raise HanseError(ErrorCode.NOT_FOUND, f"data {given}: no such file or folder")
+        raise unfit(f"data {given.name}: no such file or folder", str(given), code=ErrorCode.NOT_FOUND)
     return [given]

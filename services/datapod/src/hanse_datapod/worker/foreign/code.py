@@ -149,9 +149,9 @@ class ForeignCode:
         name = self.path.name
         kind = answer.get("kind")
         if kind == "unfit":
-            return HanseError(
-                ErrorCode.TRAINING_FAILED, f"site code {name}: {operation}: {str(answer.get('message'))[:300]}",
-                hint="see docs/bring-your-code.md",
+            return unfit(
+                f"site code {name}: {operation}: {str(answer.get('message'))[:300]}", str(answer.get("found", "")),
+                code=ErrorCode.TRAINING_FAILED, hint="see docs/bring-your-code.md",
             )  # fmt: skip
         if kind == "over":
             return HanseError(
@@ -216,7 +216,9 @@ def load_foreign(
         )  # fmt: skip
     source = read_source(location, wanted)
     if kind == "nvflare" and source.entry is None:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"site code {source.path}: a script is expected, a folder was found")
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"site code {source.path.name}: a script is expected, a folder was found"
+        )
     return ForeignCode(kind, source, of_kind, data, run)
 
 

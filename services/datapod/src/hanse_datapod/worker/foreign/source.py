@@ -84,7 +84,7 @@ def read_source(location: Path, wanted: Mapping[str, Any]) -> Source:
     if found.digest != wanted["digest"]:
         raise HanseError(
             ErrorCode.TAMPERED,
-            f"site code {found.path}: its SHA-256 is {found.digest}, the job names {wanted['digest']}",
+            f"site code {found.path.name}: its SHA-256 is {found.digest}, the job names {wanted['digest']}",
             hint="mount the file or folder that the job names, and approve its digest in the policy",
         )
     return found
@@ -110,11 +110,12 @@ def source_at(path: Path) -> Source:
             return Source(path, hashlib.sha256(text).hexdigest(), {path.name: text}, path.name)
         texts = _limited(path, list(_files(path)))
     except OSError as error:
-        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path}: {error.strerror or error}") from None
+        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path.name}: {error.strerror or error}") from None
     files = {found.relative_to(path).as_posix(): text for found, text in texts.items()}
     if _PROJECT not in files:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"site code {path}: a folder without {_PROJECT}, a file or an app's is expected"
+            ErrorCode.INVALID_INPUT,
+            f"site code {path.name}: a folder without {_PROJECT}, a file or an app's is expected",
         )
     lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
     return Source(path, hashlib.sha256("".join(lines).encode()).hexdigest(), files, None)
@@ -132,7 +133,9 @@ def _files(folder: Path) -> Iterator[Path]:
         if path.name.startswith(".") or path.name == "__pycache__":
             continue
         if path.is_symlink():
-            raise HanseError(ErrorCode.INVALID_INPUT, f"site code {path}: a link, where files of the code are expected")
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"site code {path.name}: a link, where files of the code are expected"
+            )
         if path.is_dir():
             yield from _files(path)
         else:
@@ -145,8 +148,8 @@ def _limited(path: Path, files: list[Path]) -> dict[Path, bytes]:
     if len(files) > _MOST_FILES or size > _MOST_BYTES:
         raise HanseError(
             ErrorCode.TOO_LARGE,
-            f"site code {path}: {len(files)} files of {size} bytes; {_MOST_FILES} files and {_MOST_BYTES} bytes are "
-            "allowed",
+            f"site code {path.name}: {len(files)} files of {size} bytes; {_MOST_FILES} files and {_MOST_BYTES} bytes "
+            "are allowed",
             hint="data do not belong to the code: name them by --data, or the policy's sandbox.read",
         )
     return {file: file.read_bytes() for file in files}

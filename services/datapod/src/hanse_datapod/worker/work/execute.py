@@ -24,7 +24,7 @@ from hanse_datapod.worker.work.preparing import measure, on_prepared
 from hanse_datapod.worker.work.private import cut_of, privately
 from hanse_datapod.worker.work.site_code import Code, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import KEPT, LOCAL
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.config import BUILT_IN, check_train
@@ -150,13 +150,14 @@ def _check_trained(given: GivenModel, trained: Mapping[str, np.ndarray]) -> None
     expected = {entry.name: entry for entry in (*given.entries.travelling, *given.entries.local)}
     odd = sorted(expected.keys() ^ trained.keys())
     if odd:
-        side = "is missing" if odd[0] in expected else "is not in the model"
-        raise _bad_return(f"entry {odd[0]} {side}")
+        if odd[0] in expected:
+            raise _bad_return(f"entry {odd[0]} is missing", ", ".join(trained))
+        raise _bad_return("an entry is not in the model", odd[0])
     for name, entry in expected.items():
         array = trained[name]
         if array.dtype != entry.numpy or tuple(array.shape) != entry.shape:
             raise _bad_return(
-                f"entry {name} is {array.dtype}{list(array.shape)}, {entry.numpy}{list(entry.shape)} was expected"
+                f"entry {name}: {entry.numpy}{list(entry.shape)} was expected", f"{array.dtype}{list(array.shape)}"
             )
         if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
             raise _bad_return(f"entry {name} has values that are not finite")
@@ -167,9 +168,11 @@ def _check_trained(given: GivenModel, trained: Mapping[str, np.ndarray]) -> None
             )
 
 
-def _bad_return(what: str, *, hint: str = "return the same entries with the same shapes and dtypes") -> HanseError:
-    return HanseError(
-        ErrorCode.TRAINING_FAILED,
+def _bad_return(
+    what: str, found: str = "", *, hint: str = "return the same entries with the same shapes and dtypes"
+) -> HanseError:  # fmt: skip
+    """Names and shapes that the received model has not are of the code's making: of the data, maybe."""
+    return unfit(
         f"site code: train() returned another model than it was given: {what}",
-        hint=f"{hint}; see docs/site-code.md",
-    )
+        found, code=ErrorCode.TRAINING_FAILED, hint=f"{hint}; see docs/site-code.md",
+    )  # fmt: skip

@@ -118,7 +118,9 @@ class SiteCodeFile:
         function: Callable[..., object] | None = getattr(self.module, name, None)
         if not callable(function):
             hint = "give the job an initial_model instead" if name == "initialize" else "see docs/site-code.md"
-            raise HanseError(ErrorCode.INVALID_INPUT, f"site code {self.path}: it has no function {name}", hint=hint)
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"site code {self.path.name}: it has no function {name}", hint=hint
+            )
         try:
             return function(*arguments)
         # Site code may raise anything; the owner is told what and where, and the worker goes on.
@@ -183,20 +185,22 @@ def load_code(location: Path | None, wanted: Mapping[str, Any] | None = None) ->
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path}: {error.strerror or error}") from None
+        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path.name}: {error.strerror or error}") from None
     if len(source) > _MAX_BYTES:
-        raise HanseError(ErrorCode.TOO_LARGE, f"site code {path}: {len(source)} bytes, at most {_MAX_BYTES} allowed")
+        raise HanseError(
+            ErrorCode.TOO_LARGE, f"site code {path.name}: {len(source)} bytes, at most {_MAX_BYTES} allowed"
+        )
     digest = hashlib.sha256(source).hexdigest()
     if wanted is not None and digest != wanted["digest"]:
         raise HanseError(
             ErrorCode.TAMPERED,
-            f"site code {path}: its SHA-256 is {digest}, the job names {wanted['digest']}",
+            f"site code {path.name}: its SHA-256 is {digest}, the job names {wanted['digest']}",
             hint="mount the file that the job names, and approve its digest in the policy",
         )
     loader = _FromBytes(source, path)
     spec = spec_from_loader("hanse_site_code", loader)
     if spec is None:
-        raise HanseError(ErrorCode.INTERNAL, f"site code {path}: no module specification")
+        raise HanseError(ErrorCode.INTERNAL, f"site code {path.name}: no module specification")
     module = module_from_spec(spec)
     module.__file__ = str(path)
     try:

@@ -106,7 +106,7 @@ def _do(side: Any, job: str, tasks: Tasks) -> None:
     try:
         side.serve(tasks)
     except UnfitError as error:
-        _fail(tasks, {"kind": "unfit", "message": str(error)})
+        _fail(tasks, {"kind": "unfit", "message": str(error), "found": error.found})
     # The code may raise anything, and end with SystemExit.
     except BaseException as error:
         traceback.print_exception(error)

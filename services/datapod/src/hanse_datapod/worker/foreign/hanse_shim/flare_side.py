@@ -117,7 +117,7 @@ def _answer(said: dict[str, Any], given: Mapping[str, np.ndarray], sent: Any) ->
     if sent.params_type == ParamsType.DIFF:
         odd = sorted(set(made) - set(given))
         if odd:
-            raise UnfitError(f"params_type DIFF: entry {odd[0]} is not in the received model")
+            raise UnfitError("params_type DIFF: an entry is not in the received model", odd[0])
         made = {name: array + made[name] if name in made else array for name, array in given.items()}
     return told, {f"model/{name}": array for name, array in made.items()}
 
@@ -127,7 +127,7 @@ def _array(name: object, value: Any) -> np.ndarray:
         value = value.detach().cpu().numpy()
     found = np.asarray(value)
     if found.dtype.kind not in "fiub":
-        raise UnfitError(f"entry {name} of params is no array of numbers")
+        raise UnfitError("an entry of params is no array of numbers", name)
     return found
 
 

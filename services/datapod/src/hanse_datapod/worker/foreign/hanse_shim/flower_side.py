@@ -250,7 +250,7 @@ def _asked(
         return answer, {}
     records = list(reply.array_records.values())
     if len(records) != 1:
-        raise UnfitError(f"the reply to train has {len(records)} ArrayRecords, one is expected: the model")
+        raise UnfitError("one ArrayRecord is expected in the reply to train: the model", f"{len(records)} of them")
     return answer, {f"model/{name}": array.numpy() for name, array in records[0].items()}
 
 
@@ -265,7 +265,7 @@ def _replied(app: Any, content: Any, kind: str, context: Any) -> Any:
     )  # fmt: skip
     reply = app(Message(content=content, metadata=metadata), context)
     if reply.has_error():
-        raise UnfitError(f"the reply to {kind} is an error of Flower's, code {reply.error.code}")
+        raise UnfitError(f"the reply to {kind} is an error of Flower's", f"code {reply.error.code}")
     return reply.content
 
 

@@ -28,7 +28,15 @@ _WALL = 0x40000000
 
 
 class UnfitError(Exception):
-    """What is wrong with the code or its answer, in words that hold no data."""
+    """What is wrong with the code or its answer, in words that hold no data.
+
+    Args:
+        found: what the code has answered with, which is for the site's own log.
+    """
+
+    def __init__(self, message: str, found: object = "") -> None:
+        super().__init__(message)
+        self.found = str(found)[:200]
 
 
 class Tasks:
