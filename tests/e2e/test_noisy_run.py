@@ -76,7 +76,7 @@ async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(tmp_path: Path) 
         run = await asyncio.to_thread(deployment.project.run, again)
         await asyncio.to_thread(run.wait)
         assert run.state == "failed"
-        assert "this work was done for project digits, and its compensator then" in run.view.reason
+        assert "this work was done for another project, or with another compensator" in run.view.reason
         lines = (deployment.home("north") / "privacy.jsonl").read_text().splitlines()
     charged = [entry for entry in map(json.loads, lines) if "distributed" in entry.get("note", "")]
     kinds = [entry["event"]["kind"] for entry in charged]
