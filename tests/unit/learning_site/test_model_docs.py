@@ -81,6 +81,8 @@ def test_each_algorithm_can_be_submitted_as_it_stands(train: str) -> None:
     algorithm = body["train"]["algorithm"]
     if isinstance(algorithm, dict) and algorithm["name"] == "feddyn":
         body["strategy"] = {"optimizer": algorithm}
+    if isinstance(algorithm, dict) and algorithm["name"] in ("fedltn", "lotteryfl"):
+        body["strategy"] = {"reduction": {"name": "overlap_mean"}}
     submitted(body)
 
 
