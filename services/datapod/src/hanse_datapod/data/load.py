@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -306,5 +307,7 @@ def _in_a_line(found: object) -> str:
             return f"a {type(found).__name__} of {len(found)}: {', '.join(map(_in_a_line, found[:3]))}"
         case np.ndarray():
             return f"an array of shape {list(found.shape)}"
+        case str() | bytes() | int() | float():
+            return reprlib.repr(found)
         case _:
             return f"a {type(found).__name__}"
