@@ -118,5 +118,6 @@ def test_site_code_that_is_no_file_is_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "ours.py"
     if kind == "folder":
         (path / "one.py").mkdir(parents=True)
-    with pytest.raises(HanseError, match=re.escape(str(path))):
+    with pytest.raises(HanseError) as refused:
         read_policy(None, path)
+    assert str(path) in refused.value.whole

@@ -29,6 +29,6 @@ def test_every_algorithm_is_in_the_table_with_its_parameters() -> None:
 
 @pytest.mark.parametrize("body", JOBS)
 def test_the_jobs_of_the_page_can_be_submitted(body: str) -> None:
-    job = check_job({"rounds": 1, **yaml.safe_load(body)})
+    job = check_job({"rounds": 2, **yaml.safe_load(body)})
     check_learning(job)
     check_job_strategy(job)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 
 _MOST_BYTES, _MOST_FILES = 8 << 20, 256
 _PROJECT = "pyproject.toml"
@@ -82,9 +82,10 @@ def read_source(location: Path, wanted: Mapping[str, Any]) -> Source:
     """
     found = source_at(_place(location, str(wanted["name"])))
     if found.digest != wanted["digest"]:
-        raise HanseError(
-            ErrorCode.TAMPERED,
+        raise unfit(
             f"site code {found.path.name}: its SHA-256 is {found.digest}, the job names {wanted['digest']}",
+            str(found.path),
+            code=ErrorCode.TAMPERED,
             hint="mount the file or folder that the job names, and approve its digest in the policy",
         )
     return found
@@ -110,13 +111,15 @@ def source_at(path: Path) -> Source:
             return Source(path, hashlib.sha256(text).hexdigest(), {path.name: text}, path.name)
         texts = _limited(path, list(_files(path)))
     except OSError as error:
-        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path.name}: {error.strerror or error}") from None
+        raise unfit(
+            f"site code {path.name}: {error.strerror or type(error).__name__}", str(path), code=ErrorCode.NOT_FOUND
+        ) from None
     files = {found.relative_to(path).as_posix(): text for found, text in texts.items()}
     if _PROJECT not in files:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"site code {path.name}: a folder without {_PROJECT}, a file or an app's is expected",
-        )
+        raise unfit(
+            f"site code {path.name}: a folder without {_PROJECT}, a file or an app's is expected", str(path),
+            code=ErrorCode.INVALID_INPUT,
+        )  # fmt: skip
     lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
     return Source(path, hashlib.sha256("".join(lines).encode()).hexdigest(), files, None)
 
@@ -133,9 +136,10 @@ def _files(folder: Path) -> Iterator[Path]:
         if path.name.startswith(".") or path.name == "__pycache__":
             continue
         if path.is_symlink():
-            raise HanseError(
-                ErrorCode.INVALID_INPUT, f"site code {path.name}: a link, where files of the code are expected"
-            )
+            raise unfit(
+                f"site code {path.name}: a link, where files of the code are expected", str(path),
+                code=ErrorCode.INVALID_INPUT,
+            )  # fmt: skip
         if path.is_dir():
             yield from _files(path)
         else:
@@ -146,10 +150,11 @@ def _limited(path: Path, files: list[Path]) -> dict[Path, bytes]:
     """The files' bytes; sizes are looked at first."""
     size = sum(file.stat().st_size for file in files)
     if len(files) > _MOST_FILES or size > _MOST_BYTES:
-        raise HanseError(
-            ErrorCode.TOO_LARGE,
+        raise unfit(
             f"site code {path.name}: {len(files)} files of {size} bytes; {_MOST_FILES} files and {_MOST_BYTES} bytes "
             "are allowed",
+            str(path),
+            code=ErrorCode.TOO_LARGE,
             hint="data do not belong to the code: name them by --data, or the policy's sandbox.read",
         )
     return {file: file.read_bytes() for file in files}

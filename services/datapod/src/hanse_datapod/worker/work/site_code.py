@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hanse_fabric.errors import ErrorCode, HanseError, raised
+from hanse_fabric.errors import ErrorCode, HanseError, raised, unfit
 from hanse_learning.site.entries import arrays_of
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.training import make_repeatable
@@ -185,16 +185,20 @@ def load_code(location: Path | None, wanted: Mapping[str, Any] | None = None) ->
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise HanseError(ErrorCode.NOT_FOUND, f"site code {path.name}: {error.strerror or error}") from None
+        raise unfit(
+            f"site code {path.name}: {error.strerror or type(error).__name__}", str(path), code=ErrorCode.NOT_FOUND
+        ) from None
     if len(source) > _MAX_BYTES:
-        raise HanseError(
-            ErrorCode.TOO_LARGE, f"site code {path.name}: {len(source)} bytes, at most {_MAX_BYTES} allowed"
-        )
+        raise unfit(
+            f"site code {path.name}: {len(source)} bytes, at most {_MAX_BYTES} allowed", str(path),
+            code=ErrorCode.TOO_LARGE,
+        )  # fmt: skip
     digest = hashlib.sha256(source).hexdigest()
     if wanted is not None and digest != wanted["digest"]:
-        raise HanseError(
-            ErrorCode.TAMPERED,
+        raise unfit(
             f"site code {path.name}: its SHA-256 is {digest}, the job names {wanted['digest']}",
+            str(path),
+            code=ErrorCode.TAMPERED,
             hint="mount the file that the job names, and approve its digest in the policy",
         )
     loader = _FromBytes(source, path)
