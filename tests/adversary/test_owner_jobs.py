@@ -136,7 +136,11 @@ async def all_that_a_run_tells(clock: VirtualClock, folder: Path, place: Place) 
         return b"\n".join([listed.encode(), *(said.data for said in made.network.published)])
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+OF_RUNS = [place for place in PLACES if "def initialize" not in place.code]
+"""All but those whose code makes a run's first model, for that is what the hub is sent then."""
+
+
+@pytest.mark.parametrize("place", OF_RUNS, ids=lambda place: place.name)
 @in_virtual_time
 async def test_no_list_of_runs_has_content_of_the_data(clock: VirtualClock, tmp_path: Path, place: Place) -> None:
     told = await all_that_a_run_tells(clock, tmp_path, place)

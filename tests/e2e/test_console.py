@@ -440,7 +440,7 @@ def drop_out(watched: Watched, project: Project, job: dict[str, Any], silent: th
     watched.look("run-removal")
     page.get_by_role("button", name="Remove the run").click()
     page.get_by_role("link", name="first").wait_for()
-    assert page.get_by_role("link", name="long").count() == 0
+    expect(page.get_by_role("link", name="long")).to_have_count(0)  # the list of before is asked for anew
 
 
 def _yaml(job: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from hanse_learning.codecs.frames import FORMAT, ROW, head_length
 from hanse_learning.codecs.writing import encode
 
 CODEC = [{"name": "float16"}, {"name": "zstd"}]
-BOMB_BYTES = 64 << 20
+BOMB_BYTES = 16 << 20
 
 
 def good() -> bytes:

@@ -230,7 +230,7 @@ const Lines = memo(function Lines({ lines }: { lines: Told[] }) {
   if (lines.length === 0) return null;
   return (
     <Section title="What happened">
-      <ol className="lines" reversed>
+      <ol className="lines" reversed tabIndex={0} aria-label="What has happened">
         {lines.slice(lines.length - drawn).reverse().map((line) => (
           <li key={line.id} className={line.bad ? "bad" : undefined}>
             <Moment at={line.at} /> {line.text}
