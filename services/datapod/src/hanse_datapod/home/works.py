@@ -24,7 +24,7 @@ from hanse_privacy.works.pairwise import Past, Session
 FILE = "works"
 LIMIT = 256 << 20
 _FORGOTTEN_AT_ONCE = 64
-_TABLES = f"""{CUTS}
+TABLES = f"""{CUTS}
 CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, compensator BLOB NOT NULL,
     used INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
@@ -101,7 +101,7 @@ class Works:
     """
 
     def __init__(self, folder: Path, *, limit: int = LIMIT, few: int = 10) -> None:
-        self._database, self._limit, self._few = Database(folder / FILE, _TABLES), limit, few
+        self._database, self._limit, self._few = Database(folder / FILE, TABLES), limit, few
 
     def check(self, asked: MaskedWork) -> None:
         """Whether the work may be done for this request.
