@@ -1,9 +1,11 @@
 """A hub that makes a site blind to answers that are near to each other, before it asks for two such: by a model of
 which an update has no finite numbers (no such answer leaves; but what a site keeps of its updates must not be of it,
-either), or by so many other questions that the site forgets the first.
+either), or by so many other questions that the site forgets the first: its direction, or with whom it was summed.
 """
 
 from __future__ import annotations
+
+import sqlite3
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.stage import Array
+from adversary.test_hub_pairwise_works import pairwise_sum
 from adversary.works import MOVED, TARGET, is_of, summed, without
-from hanse_datapod.home import tags
+from hanse_datapod.home import tags, works
+from hanse_datapod.home.database import one
 from hanse_fabric.messages import HiddenFailure
 from hanse_privacy.works import near
 
@@ -84,4 +88,49 @@ async def test_control_where_a_site_forgets_within_the_hour_one_update_is_read(
     monkeypatch.setattr(tags, "WEEK_S", 0.0)
     async with attacked(sites=5) as hub:
         read, why = await flushed(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+ROOM = 3
+
+
+@pytest.fixture
+def _a_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def used(database: sqlite3.Connection) -> int:
+        answers: int = one(database, "SELECT count(*) FROM answers")[0]
+        return works.LIMIT + 1 if answers >= ROOM else 0
+
+    monkeypatch.setattr(works, "used_bytes", used)
+    monkeypatch.setattr(works, "_FORGOTTEN_AT_ONCE", 1)
+
+
+async def filled(hub: LyingHub) -> tuple[Array | None, str]:
+    """The sum of all by masks that cancel; then so many others that no site remembers with whom it was; then a moved
+    model without the target."""
+    first, why = await pairwise_sum(hub, "s0", hub.stage.names)
+    assert first is not None, why
+    for number in range(1, ROOM + 1):
+        other = np.random.default_rng(number).normal(size=len(MODEL))
+        more, why = await pairwise_sum(hub, f"s{number}", hub.stage.names, model=other)
+        assert more is not None, why
+    second, why = await pairwise_sum(hub, "last", without(hub, TARGET), model=MOVED)
+    return (None, why) if second is None else (first - second, "")
+
+
+@pytest.mark.usefixtures("_a_small_memory")
+async def test_no_site_is_asked_so_much_that_it_forgets_with_whom_a_near_answer_was_summed(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await filled(hub)
+        assert read is None
+        assert HiddenFailure.UNFIT.text in why
+
+
+@pytest.mark.usefixtures("_a_small_memory")
+@pytest.mark.control("test_no_site_is_asked_so_much_that_it_forgets_with_whom_a_near_answer_was_summed")
+async def test_control_where_tags_of_forgotten_answers_are_forgotten_one_update_is_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(works, "_check_known", lambda *_: None)
+    async with attacked(sites=5) as hub:
+        read, why = await filled(hub)
         assert is_of(hub, read, TARGET), why

@@ -19,6 +19,7 @@ import pytest
 from clocks import in_virtual_time
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.limits import AskingPolicy
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import TaskKind
@@ -98,8 +99,12 @@ async def test_control_without_the_limit_a_day_is_enough(
         assert await oldest(made) == (OLDEST, OLDEST + 1, "")
 
 
-async def walked(made: League) -> tuple[float, float, str]:
-    """(above, at most) how old the oldest of all is, by one job whose threshold falls each round; and why it failed."""
+async def walked(made: League, every: int = 1) -> tuple[float, float, str]:
+    """(above, at most) how old the oldest of all is, by one job whose threshold falls each round; and why it failed.
+
+    Args:
+        every: after so many rounds its model is evaluated; of other rounds what training tells is read.
+    """
     ages = np.concatenate([Ages(made.clock, number).ages for number in range(len(SITES))])
     begin, rate = float(RANGE[1]), 1 / (ROUNDS * ages.mean())
     arrays = {"weight": np.array([1.0, -begin], np.float32)}
@@ -108,15 +113,17 @@ async def walked(made: League) -> tuple[float, float, str]:
     made.store.put(f"models/{PROJECT}/{digest}", file)
     train = {"steps": 1, "batch_size": 16, "optimizer": {"name": "sgd", "lr": rate}}
     await made.submit(
-        **job_of(rounds=ROUNDS, initial_model=digest, train=train, evaluate={"every": 1},
+        **job_of(rounds=ROUNDS, initial_model=digest, train=train, evaluate={"every": every},
                  participants={"minimum": 3}, secure_aggregation={"mode": "compensator"})
     )  # fmt: skip
     record = await made.ended()
     high, why = begin, "" if record.state == "completed" else record.reason
     for event in made.events("round-finished"):
-        moved = rate * (event.round or 0)
+        number, found = event.round or 0, event.data["metrics"]
+        # What training tells is of the model that the round began with.
+        moved = rate * (number if "accuracy" in found else number - 1)
         threshold = (begin - moved) / (1 + moved * ages.mean())
-        if event.data["metrics"]["accuracy"] > 0.5 / len(ages):
+        if found.get("accuracy", found.get("train_accuracy", 0.0)) > 0.5 / len(ages):
             return threshold, high, why
         high = threshold
     return 0.0, high, why
@@ -127,8 +134,32 @@ async def test_one_job_of_many_rounds_does_not_find_one_persons_age(clock: Virtu
     async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=FEW_EVALUATIONS) as made:
         above, at_most, why = await walked(made)
     assert above == 0
-    assert at_most == pytest.approx(RANGE[1] / (1 + EVALUATIONS / ROUNDS), rel=0.01)
+    # Each round tells of two models: that which it begins with, and that which it makes.
+    assert at_most == pytest.approx(RANGE[1] / (1 + EVALUATIONS // 2 / ROUNDS), rel=0.01)
     assert "asking.evaluations" in why
+
+
+@in_virtual_time
+async def test_one_job_that_evaluates_nothing_does_not_find_one_persons_age_by_what_training_tells(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=FEW_EVALUATIONS) as made:
+        above, at_most, why = await walked(made, every=ROUNDS)
+    assert above == 0
+    assert at_most == pytest.approx(RANGE[1] / (1 + (EVALUATIONS - 1) / ROUNDS), rel=0.01)
+    assert "asking.evaluations" in why
+
+
+@in_virtual_time
+@pytest.mark.control("test_one_job_that_evaluates_nothing_does_not_find_one_persons_age_by_what_training_tells")
+async def test_control_where_evaluations_alone_are_counted_what_training_tells_finds_it(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Policy, "tells_training", lambda *_: False)
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=FEW_EVALUATIONS) as made:
+        above, at_most, why = await walked(made, every=ROUNDS)
+    assert not why
+    assert above < OLDEST <= at_most < above + 1.5
 
 
 @in_virtual_time

@@ -292,6 +292,26 @@ def test_beyond_the_limit_the_oldest_works_are_forgotten_and_refused(tmp_path):
     works.check(asked("again", work=numbers[-1]))
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_what_is_near_to_a_forgotten_work_is_refused_unless_its_tag_is_of_all_answers(tmp_path, fixed):
+    tag = Tags(tmp_path).fixed() if fixed else b"t" * 16
+    works, whole = Works(tmp_path, limit=192 << 10), among(range(1, 13))
+    works.claim(asked("first"), ANSWER, DataState("0"), tag=tag, among=whole)
+    for number in range(300):
+        given = asked(str(number), work=number.to_bytes(32, "big"))
+        works.claim(given, ANSWER, DataState("0"), tag=tag if fixed else b"", among=whole)
+    assert code(works.check, asked("again")) is ErrorCode.GONE
+    near = asked("near", work=b"n" * 32)
+    if fixed:
+        works.claim(near, ANSWER, DataState("0"), tag=tag, among=whole)
+        few = asked("few", work=b"f" * 32)
+        assert (
+            code(works.claim, few, ANSWER, DataState("0"), tag=tag, among=among(range(1, 4), 3)) is ErrorCode.CONFLICT
+        )
+    else:
+        assert code(works.claim, near, ANSWER, DataState("0"), tag=tag, among=whole) is ErrorCode.CONFLICT
+
+
 def test_a_memory_that_is_full_of_works_stops_masked_answers(tmp_path):
     works = Works(tmp_path, limit=1)
     assert code(works.claim, asked(), ANSWER, DataState("0")) is ErrorCode.NO_SPACE

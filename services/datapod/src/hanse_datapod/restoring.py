@@ -21,6 +21,9 @@ def add_restoring(commands: Any) -> None:
         commands: what `add_subparsers` has made.
     """
     moving = _of_home(commands, "moved", "go on with a home that was moved, or restored from a backup")
+    moving.add_argument(
+        "--memory", action="store_true", help="what masking.memory names lacks answers of this home, which are lost"
+    )
     moving.set_defaults(run=_moved)
 
     renewing = _of_home(commands, "renew", "let sums whose members are fixed have other members from now on")
@@ -58,13 +61,19 @@ def _held(home: Path) -> Iterator[None]:
 
 
 def _moved(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.one_memory import accept_memory
     from hanse_datapod.home.place import accept_place
 
     with _held(given.home):
         moved = accept_place(given.home)
-        if moved:
+        if given.memory:
+            accept_memory(given.home)
+        if moved or given.memory:
             _note(given, "moved")
-    tell(given, "the home lies here from now on" if moved else "the home was here before", moved=moved)
+    said = "the home lies here from now on" if moved else "the home was here before"
+    if given.memory:
+        said += "; it goes on with the memory of masked answers that the policy names at its next start"
+    tell(given, said, moved=moved)
 
 
 def _renew(given: argparse.Namespace) -> None:

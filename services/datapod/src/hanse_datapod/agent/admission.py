@@ -65,7 +65,7 @@ class Admission:
         if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
             asking, cautious = self._policy.asking, self._policy.masking.required
             self.count(task, asking.most_runs(cautious=cautious), "runs")
-            if task.kind is TaskKind.EVALUATE:
+            if task.kind is TaskKind.EVALUATE or self._policy.tells_training(task):
                 self.count(task, asking.most_evaluations(cautious=cautious), "evaluations")
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(

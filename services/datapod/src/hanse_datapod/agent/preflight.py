@@ -73,20 +73,27 @@ class Preflight:
 
     def _of_policy(self, works: list[Task], *, cautious: bool) -> list[SiteFinding]:
         found: dict[tuple[str, str], SiteFinding] = {}
-        allowed = self._allowed()
+        allowed, masked = self._allowed(), self._policy.masking.required
         for work in works:
             try:
                 self._agreed(work)
                 allowed.check(work)
                 self._policy.check_asking(work, self._schema)
                 check_shares(self._policy, work)
-                if work.kind is TaskKind.EVALUATE:
-                    self._policy.asking.check_evaluations(_evaluations(work), cautious=self._policy.masking.required)
+                if self._policy.asking.most_evaluations(cautious=masked) is not None:
+                    told = sum(self._told_models(each) for each in works)
+                    self._policy.asking.check_evaluations(told, cautious=masked)
             except HanseError as error:
                 rule = error.rule if isinstance(error, ForbiddenError) else ""
                 text = "" if cautious else str(error)[:_TEXT]
                 found[rule, text] = SiteFinding(code=FindingCode.REFUSED, rule=rule, text=text)
         return list(found.values())[:_MOST] or [SiteFinding(code=FindingCode.ALLOWED)]
+
+    def _told_models(self, work: Task) -> int:
+        """Of how many models this part of the run would tell metrics."""
+        if work.kind is TaskKind.EVALUATE:
+            return _evaluations(work)
+        return _rounds(work) if self._policy.tells_training(work) else 0
 
     def _of_budget(self, task: Task) -> SiteFinding:
         known = tells_examples(self._policy) and self._data.unfit is None

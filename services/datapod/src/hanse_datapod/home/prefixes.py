@@ -19,7 +19,7 @@ from hanse_schemas.protocols import PROTOCOLS
 MOST = 2 * MOST_PREFIXES
 """Of a column and depth, of the same data: a sum of fewer sites may have other quartiles once."""
 _KEPT_S = 400 * 86_400.0
-_TABLE = """
+TABLE = """
 CREATE TABLE IF NOT EXISTS prefixes (
     data TEXT, name TEXT, depth INTEGER, prefix TEXT, at REAL NOT NULL, PRIMARY KEY (data, name, depth, prefix)
 ) WITHOUT ROWID
@@ -30,7 +30,7 @@ class Prefixes:
     """Those of one memory. Methods block, and any thread may call them."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / FILE, _TABLE)
+        self._database = Database(folder / FILE, TABLE)
 
     def ask(self, data: str, question: Question, now: float) -> None:
         """Note what is asked for.

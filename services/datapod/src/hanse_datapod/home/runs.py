@@ -36,7 +36,7 @@ _STATEMENTS: dict[Counted, tuple[str, str, str, str]] = {
 }  # fmt: skip
 _ONE_MORE: dict[Counted, str] = {
     "runs": "one more run within a day", "questions": "one more question within a day",
-    "evaluations": "one more evaluation within a day",
+    "evaluations": "metrics of one more model within a day",
 }  # fmt: skip
 
 

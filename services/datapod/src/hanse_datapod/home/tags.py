@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from numpy.typing import NDArray
 
 from hanse_datapod.home.database import Database, one
-from hanse_datapod.home.work_cuts import SKETCHES
+from hanse_datapod.home.work_cuts import FIXED, SKETCHES
 from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.limits import DAY_S
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -28,12 +28,7 @@ KEPT = 100_000
 """Sketches: 26 MB. So many answers in training may be made within `WEEK_S`; the oldest of before are forgotten."""
 WEEK_S = 7 * DAY_S
 TAG_BYTES = 16
-_SECRET, _FIXED, _BLINDING = "secret", "fixed", "blinding"
-_TABLES = """
-CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-"""
-
-
+_SECRET, _BLINDING = "secret", "blinding"
 Let = Callable[[sqlite3.Connection, bytes], None]
 
 
@@ -41,7 +36,7 @@ class Tags:
     """The tags of one home. Methods block, and any thread may call them."""
 
     def __init__(self, home: Path) -> None:
-        self._database = Database(home / FILE, _TABLES + SKETCHES)
+        self._database = Database(home / FILE, SKETCHES)
         self._ids: NDArray[np.int64] = np.zeros(0, np.int64)
         self._tags: list[bytes] = []
         self._directions: NDArray[np.float32] = np.zeros((0, NUMBERS), np.float32)
@@ -94,7 +89,7 @@ class Tags:
 
     def fixed(self) -> bytes:
         """The one tag of all answers whose members are fixed."""
-        return self._kept(_FIXED, TAG_BYTES)
+        return self._kept(FIXED, TAG_BYTES)
 
     def of_columns(self, work: bytes) -> bytes:
         """The one tag of all preparations of some columns.
@@ -111,7 +106,7 @@ class Tags:
 
     def renew(self) -> None:
         """From now on, answers whose members are fixed may have others than before."""
-        self._database.do(lambda database: database.execute("DELETE FROM kept WHERE name = ?", (_FIXED,)))
+        self._database.do(lambda database: database.execute("DELETE FROM kept WHERE name = ?", (FIXED,)))
 
     def _kept(self, name: str, size: int) -> bytes:
         def do(database: sqlite3.Connection) -> bytes:

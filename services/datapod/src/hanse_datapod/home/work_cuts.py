@@ -23,8 +23,13 @@ SKETCHES = """
 CREATE TABLE IF NOT EXISTS sketches (id INTEGER PRIMARY KEY, tag BLOB NOT NULL, numbers BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS sketched (id INTEGER PRIMARY KEY, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS sketched_by_time ON sketched (at);
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
-"""What tags are known by (`tags.Tags`), and when each was made: one without a sketch is never given again."""
+"""What tags are known by (`tags.Tags`), and when each was made: one without a sketch is never given again.
+
+Beside them the home's secrets."""
+FIXED = "fixed"
+"""Name of the one tag that is kept for all answers whose members are fixed."""
 CUTS = f"""{SKETCHES}
 CREATE TABLE IF NOT EXISTS cuts (work BLOB PRIMARY KEY, cut BLOB NOT NULL) WITHOUT ROWID;
 """

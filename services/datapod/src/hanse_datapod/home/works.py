@@ -1,8 +1,8 @@
 """The site's memory of what it answered in masked sums: which works, to which requests, with which bytes, among whom.
 
 It is a database in the home folder, or in one that homes with the same data share, never compacted, and on the disk
-before what it remembers leaves. Beyond its limit the oldest works' answers are forgotten; the works' digests stay,
-and such a work is refused.
+before what it remembers leaves. Beyond its limit the oldest works' answers are forgotten; the works' digests and
+the answers' tags stay, and such a work, or one that is near to it, is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hanse_datapod.home import work_sets
 from hanse_datapod.home.database import Database, one, used_bytes
-from hanse_datapod.home.work_cuts import CUTS, check_cut, forget_cuts, keep_cut
+from hanse_datapod.home.work_cuts import CUTS, FIXED, check_cut, forget_cuts, keep_cut
 from hanse_datapod.home.work_people import check_changed, check_studied, keep_people
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
@@ -24,7 +24,7 @@ from hanse_privacy.works.pairwise import Past, Session
 FILE = "works"
 LIMIT = 256 << 20
 _FORGOTTEN_AT_ONCE = 64
-_TABLES = f"""{CUTS}
+TABLES = f"""{CUTS}
 CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, compensator BLOB NOT NULL,
     used INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
@@ -37,6 +37,7 @@ CREATE INDEX IF NOT EXISTS answers_of_works ON answers (work);
 CREATE INDEX IF NOT EXISTS answers_of_tags ON answers (tag);
 CREATE TABLE IF NOT EXISTS people (data BLOB PRIMARY KEY, sketch BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS studied (ids BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forgotten (tag BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -44,6 +45,11 @@ _OF_WORK = "SELECT project, compensator FROM works WHERE work = ?"
 _OF_TAG = (
     "SELECT DISTINCT project, compensator FROM answers JOIN works ON works.work = answers.work WHERE tag = ? AND "
     "tag != x''"
+)
+# The one tag of all answers whose members are fixed is no reason to refuse them all: the newest of them are remembered.
+_FORGET_TAGS = (
+    "INSERT OR IGNORE INTO forgotten SELECT tag FROM answers WHERE work = ? AND tag != x'' AND tag NOT IN "
+    "(SELECT value FROM kept WHERE name = ?)"
 )
 
 
@@ -95,7 +101,7 @@ class Works:
     """
 
     def __init__(self, folder: Path, *, limit: int = LIMIT, few: int = 10) -> None:
-        self._database, self._limit, self._few = Database(folder / FILE, _TABLES), limit, few
+        self._database, self._limit, self._few = Database(folder / FILE, TABLES), limit, few
 
     def check(self, asked: MaskedWork) -> None:
         """Whether the work may be done for this request.
@@ -123,12 +129,14 @@ class Works:
 
         Raises:
             HanseError: as `check`, `near_before`, and `check_people` for works that it is near to, too; CONFLICT
-                by the rules of `Past`; NO_SPACE where nothing more can be remembered.
+                by the rules of `Past`, or where some of what it is near to is forgotten; NO_SPACE where nothing more
+                can be remembered.
         """
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
             check_cut(database, near, asked.cut, asked.grids)
+            _check_known(database, tag)
             _check_owners(database, _OF_TAG, tag, asked)
             check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
@@ -239,6 +247,7 @@ class Works:
             ).fetchone()
             if row is None:
                 raise gone(session)
+            _check_known(database, row[1])
             work_sets.past(database, row, without=key).check_survivors(among, survivors)
             work_sets.keep_revealed(database, key, survivors)
 
@@ -296,6 +305,7 @@ class Works:
                     ErrorCode.NO_SPACE, f"this site's memory of masked work is full ({self._limit >> 20} MiB)",
                     hint="it takes part in no new masked sum; its administrator enrols it anew",
                 )  # fmt: skip
+            database.executemany(_FORGET_TAGS, [(work, FIXED) for work in oldest])
             database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
             database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
             forget_cuts(database)
@@ -320,6 +330,20 @@ def _check_owners(database: sqlite3.Connection, query: str, key: bytes, asked: M
                 hint="two sums that nobody holds against each other could tell this site's part",
             )  # fmt: skip
     return bool(owners)
+
+
+def _check_known(database: sqlite3.Connection, tag: bytes) -> None:
+    """Whether all answers of a tag are remembered: a set of sites is held against all that there were.
+
+    Raises:
+        HanseError: CONFLICT where one of them was forgotten.
+    """
+    if one(database, "SELECT 1 FROM forgotten WHERE tag = ?", tag) is not None:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            "a work that is near to this was done so long ago that with whom is forgotten: this one is not done",
+            hint="change what is asked",
+        )
 
 
 def session_key(run: str, session: str) -> bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import masked
 from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.home.one_memory import memory_of
 from hanse_datapod.home.prefixes import Prefixes
 from hanse_datapod.home.works import MaskedWork, Works, near_before
 from hanse_datapod.policy.limits import DAY_S
@@ -56,8 +57,7 @@ class Remembered:
     def __init__(
         self, home: Path, policy: Policy, clock: Clock, data: Callable[[], DataState] = DataState
     ) -> None:  # fmt: skip
-        self._folder = policy.masking.memory or home
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = memory_of(home, policy.masking.memory)
         self._works = Works(self._folder, few=policy.masking.changed)
         self._prefixes = Prefixes(self._folder)
         self._policy, self._data, self._clock = policy, data, clock

@@ -33,8 +33,9 @@ class AskingPolicy(Frozen):
         runs: so many a day; None: 100 where masking is required, else any number.
         questions: before a run, what the site says of its job, which are not counted among `runs`: so many a day; None:
             as many as runs.
-        evaluations: of models on the site's test examples, each of which is a question, whichever run asks: so many a
-            day; None: 1000 where masking is required, else any number.
+        evaluations: of models on the site's test examples, and rounds of masked training that tell a metric of the
+            model that was sent, each of which is a question, whichever run asks: so many a day; None: 1000 where
+            masking is required, else any number.
         columns: of tables: what the project's schema names must be among these; None: anything.
         phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
             The .fam file's own phenotype is `FAM`.
@@ -130,8 +131,8 @@ class AskingPolicy(Frozen):
         if most is not None and asked > most:
             raise forbidden(
                 "asking.evaluations", f"{asked} evaluations", f"{most} a day",
-                hint="evaluate: {every: N} evaluates the model after every Nth round, or the site's administrator "
-                "allows more",
+                hint="evaluate: {every: N} evaluates the model after every Nth round; secure_aggregation: "
+                "{metrics: []} tells none of training, nor of evaluations; or the site's administrator allows more",
             )  # fmt: skip
 
     def few(self, *, cautious: bool) -> int:

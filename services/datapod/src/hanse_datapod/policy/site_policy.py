@@ -307,6 +307,13 @@ class Policy(Frozen):
         kept = {name: value for name, value in metrics.items() if name in allowed}
         return kept, tuple(sorted(metrics.keys() - kept.keys()))
 
+    def tells_training(self, task: Task) -> bool:
+        """Whether training tells a metric of the model that was sent: under masks, without noise."""
+        if task.kind is not TaskKind.TRAIN or task.masking is None or task.privacy is not None:
+            return False
+        named, allowed = task.masking.ring.metrics, self.outputs.metrics
+        return bool(named) if allowed is None else not set(named).isdisjoint(allowed)
+
     def counted(self, task: Task, outcome: WorkOutcome) -> tuple[str, tuple[str, ...]]:
         """(what was counted, where it may leave; the metrics that are withheld with it).
 

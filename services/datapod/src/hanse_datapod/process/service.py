@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings, TableOptions
+from hanse_datapod.home.one_memory import memory_of
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.process.one_ledger import require_one_ledger
 from hanse_datapod.process.participant import read_policy, take_part
@@ -52,6 +53,10 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     strict = settings.data_kind == "code"
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code, listed, strict=strict)
     await asyncio.to_thread(require_one_ledger, listed, partial(_data, settings), policy)
+    for home in listed:
+        if home.exists() and policy.masking.memory is not None:
+            # Before any of them answers: what one has answered is brought to a memory where nothing is yet.
+            await asyncio.to_thread(memory_of, home, policy.masking.memory)
     async with window(settings.window, listed, policy, settings.code, service.clock):
         await _take_part(service, policy, listed, settings.token.get_secret_value() if not homes else "")
 
