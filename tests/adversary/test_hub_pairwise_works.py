@@ -13,6 +13,7 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
 from adversary.stage import Array, Regression
 from adversary.works import MOVED, TARGET, is_of, summed, without
+from hanse_datapod.answers import withheld
 from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered, Tag
@@ -432,3 +433,24 @@ async def test_control_where_members_are_not_fixed_sums_of_a_moved_model_tell_on
         read, why = await next_round_without_one(hub, MOVED)
         assert read is not None, why
         assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+SMALL = FEDTAN | {"train": FEDTAN["train"] | {"batch_size": 4}}
+
+
+async def test_that_a_batch_is_too_small_for_a_masked_sum_is_told_in_fixed_words(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised, outputs={"minimum_examples": 30}) as hub:
+        read, why = await sum_within(hub, "s0", hub.stage.names, 1, config=SMALL)
+        assert read is None
+        assert why == "; ".join([HiddenFailure.UNFIT.text] * len(hub.stage.names))
+
+
+@pytest.mark.control("test_that_a_batch_is_too_small_for_a_masked_sum_is_told_in_fixed_words")
+async def test_control_where_reasons_leave_a_batch_tells_a_sites_rule(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withheld, "withheld", lambda error: error)
+    async with attacked(worker=Normalised, outputs={"minimum_examples": 30}) as hub:
+        _, why = await sum_within(hub, "s0", hub.stage.names, 1, config=SMALL)
+        assert "outputs.minimum_examples" in why
+        assert "30" in why
