@@ -18,7 +18,7 @@ from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.policy.masking import MaskingPolicy
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import DATA_KEY, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, HiddenFailure, MaskingMode, TaskKind
 from hanse_fabric.subjects import EXCHANGE
@@ -270,6 +270,7 @@ class Normalised(Regression):
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         if request.exchange is None:
             return await super().work(request, on_progress)
+        await request.exchange(DATA_KEY, self.state().told())
         await request.exchange("l0-mean", self.x.mean(axis=0).tobytes())
         raise HanseError(ErrorCode.TRAINING_FAILED, "the sum has come, and nothing else does")
 
@@ -454,3 +455,32 @@ async def test_control_where_reasons_leave_a_batch_tells_a_sites_rule(
         _, why = await sum_within(hub, "s0", hub.stage.names, 1, config=SMALL)
         assert "outputs.minimum_examples" in why
         assert "30" in why
+
+
+async def next_round_without_one_person(hub: LyingHub) -> tuple[Array | None, str]:
+    """The same sites and model in the next round, and a person fewer at one that has looked at its data before."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    worker = hub.stage.sites[TARGET].worker
+    worker.x, worker.y = worker.x[:-1], worker.y[:-1]
+    second, why = await sum_within(hub, "s1", hub.stage.names, 2)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_sums_within_a_round_are_not_made_again_of_data_with_one_person_fewer(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one_person(hub)
+        assert read is None
+        assert HiddenFailure.UNFIT.text in why
+
+
+@pytest.mark.control("test_sums_within_a_round_are_not_made_again_of_data_with_one_person_fewer")
+async def test_control_where_data_in_use_are_not_asked_for_sums_tell_one_persons(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Works, "found", lambda *_, **__: None)
+    async with attacked(worker=Normalised) as hub:
+        before = hub.stage.sites[TARGET].worker.x
+        read, why = await next_round_without_one_person(hub)
+        assert read is not None, why
+        assert np.abs(read - (before.mean(axis=0) - before[:-1].mean(axis=0))).max() < 1e-8

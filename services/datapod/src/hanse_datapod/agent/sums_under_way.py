@@ -18,7 +18,7 @@ from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sums import hidden_sums
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import AskSum
+from hanse_datapod.worker.port import DATA_KEY, AskSum, DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, MaskingMode, Task, TaskKind
 from hanse_fabric.subjects import EXCHANGE
@@ -73,6 +73,10 @@ async def open_sums(
     async with open_exchange(link.doors, run=task.run, step=task.step) as exchange:
 
         async def give(key: str, values: bytes) -> bytes:
+            if key == DATA_KEY:
+                if hidden is not None:
+                    await asyncio.to_thread(hidden.made_of, DataState.heard(values))
+                return b""
             if hidden is not None and key != END_KEY:
                 values = await asyncio.to_thread(hidden.hide, key, values)
             await write_down(

@@ -148,7 +148,7 @@ class Remembered:
             )  # fmt: skip
 
     def begin(self, task: Task, among: Session) -> None:
-        """Remember among whom sums in the middle of the task are begun.
+        """Remember among whom sums in the middle of the task are begun; of which data, `found` says.
 
         Raises:
             HanseError: what `Works.begin` refuses, as in `claim`.
@@ -156,7 +156,16 @@ class Remembered:
         asked, tag = _work_of(task), self.tag(task, None)
         self._check_asked(asked, tag, among)
         with of_the_data(task):
-            self._works.begin(asked, self._data(), among, tag=tag.told)
+            self._works.begin(asked, DataState(), among, tag=tag.told)
+
+    def found(self, task: Task, data: DataState) -> None:
+        """Remember which data the sums in the middle of a task, which were begun, are made of: as the worker has read
+        them now, not as they were at the site's start.
+
+        Raises:
+            HanseError: what `Works.found` refuses.
+        """
+        self._works.found(_work_of(task), data, tag=self.tag(task, None).told)
 
     def _check_asked(self, asked: MaskedWork, tag: Tag, among: Session | None) -> None:
         """Refuse in words what is refused whatever the answer is; what is refused for that it is near to earlier ones
