@@ -15,9 +15,9 @@ from adversary.stage import Array, Regression
 from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_datapod.answers import withheld
 from hanse_datapod.home.journal import FILE as JOURNAL
+from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered, Tag
-from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.worker.port import DATA_KEY, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, HiddenFailure, MaskingMode, TaskKind
@@ -429,7 +429,7 @@ async def test_where_members_are_fixed_sums_within_a_round_of_another_model_are_
 async def test_control_where_members_are_not_fixed_sums_of_a_moved_model_tell_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    monkeypatch.setattr(Remembered, "_fixed", lambda *_: None)
     async with attacked(worker=Normalised, **FIXED) as hub:
         read, why = await next_round_without_one(hub, MOVED)
         assert read is not None, why
@@ -484,3 +484,35 @@ async def test_control_where_data_in_use_are_not_asked_for_sums_tell_one_persons
         read, why = await next_round_without_one_person(hub)
         assert read is not None, why
         assert np.abs(read - (before.mean(axis=0) - before[:-1].mean(axis=0))).max() < 1e-8
+
+
+async def test_sums_within_a_round_of_another_model_are_begun_with_the_same_sites(attacked: Attacked) -> None:
+    """One model has many files, and files that differ in what no first sum reads: nothing tells them from another."""
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+@pytest.mark.control("test_sums_within_a_round_of_another_model_are_begun_with_the_same_sites")
+async def test_control_where_each_model_has_sums_of_its_own_those_of_a_moved_one_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembered, "_fixed", lambda *_: None)
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+@pytest.mark.no_attack("administrators have a way to other members")
+async def test_sums_within_a_round_of_another_model_have_other_sites_once_administrators_renew_them(
+    attacked: Attacked,
+) -> None:
+    async with attacked(worker=Normalised) as hub:
+        first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+        assert first is not None, why
+        for site in hub.stage.sites.values():
+            Tags(site.home).renew()
+        second, why = await sum_within(hub, "s1", without(hub, TARGET), 1, MOVED)
+        assert second is not None, why
