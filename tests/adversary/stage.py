@@ -97,9 +97,12 @@ class Regression:
     def _wrote(self, request: WorkRequest, weight: Array, metrics: dict[str, float]) -> WorkOutcome:
         arrays = {"weight": weight.astype(np.float32)}
         write_tensors(request.output, layout_like(arrays), arrays)
+        return WorkOutcome(request.output, len(self.x), metrics, 0.0, data=self.state())
+
+    def state(self) -> DataState:
+        """Of its data."""
         people = sketch(rows(self.x, self.y))
-        data = DataState(hashlib.sha256(people).hexdigest(), base64.b64encode(people).decode())
-        return WorkOutcome(request.output, len(self.x), metrics, 0.0, data=data)
+        return DataState(hashlib.sha256(people).hexdigest(), base64.b64encode(people).decode())
 
     def require(self, config: Mapping[str, Any]) -> None:
         """Every task may be done here."""

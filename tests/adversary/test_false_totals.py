@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
 from adversary.stage import FEATURES, Array, Regression
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import DATA_KEY, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, MaskingMode
 from hanse_fabric.messages.exchange import ExchangeSum
@@ -43,6 +43,7 @@ class Normalised(Regression):
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         assert request.exchange is not None
+        await request.exchange(DATA_KEY, self.state().told())
         total = np.frombuffer(await request.exchange(MEAN, self.x.mean(axis=0).tobytes()), "<f8")
         await request.exchange(SQUARES, self.squares(total).tobytes())
         raise HanseError(ErrorCode.TRAINING_FAILED, "both sums have come, and nothing else does")

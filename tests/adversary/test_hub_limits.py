@@ -4,6 +4,7 @@ number, whatever the masks hide, and a bisection has the number.
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,10 +13,15 @@ import numpy as np
 import pytest
 
 from adversary.conftest import Attacked
-from adversary.lying_hub import MODEL, LyingHub
+from adversary.lying_hub import MODEL, LyingHub, payloads
 from adversary.stage import EXAMPLES
+from adversary.test_hub_pairwise_works import FEDTAN, Normalised
 from hanse_datapod.masking import answer
-from hanse_fabric.messages import Outcome, TaskKind
+from hanse_fabric.messages import MaskingMode, Outcome, TaskKind
+from hanse_fabric.subjects import EXCHANGE
+from hanse_learning.binding import work_digest
+from hanse_privacy.pairwise.coordination import order_masks
+from hanse_privacy.ring import sums
 from hanse_privacy.ring.plan import make_plan, metric_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
 
@@ -51,11 +57,28 @@ async def a_small_update(hub: LyingHub, rate: float) -> bool:
     return not await refuses(hub, model=MODEL, config=config, plan=hub.plan(bits=64, out_of_range="refuse"))
 
 
+async def a_large_mean(hub: LyingHub, bound: float) -> bool:
+    """Whether the largest mean of the site's columns is beyond what is announced for sums in the middle of a step."""
+    number = next(_numbers)
+    session, run, names = f"s{number}", f"runof{number:0>7}", hub.stage.names
+    task = {"model": MODEL + number, "config": FEDTAN, "run": run}
+    request = hub.share_request(
+        await hub.adverts(names, run=run), session, run=run, work=work_digest(hub.task(TARGET, **task))
+    )
+    shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
+    order = base64.b64encode(order_masks(request, payloads(shared)).payloads[TARGET])
+    plan = hub.plan(mode="pairwise", buffer_bound=bound)
+    await hub.ask(hub.task(TARGET, mode=MaskingMode.PAIRWISE, session=session, plan=plan, payload=order, **task))
+    given = EXCHANGE.of(project=hub.stage.project, run=run, step="r1-train", participant=TARGET, key="l0-mean")
+    return given not in [subject for subject, _ in hub.heard]
+
+
 Asks = Callable[[LyingHub, float], Awaitable[bool]]
 ASKED: dict[str, tuple[Asks, float, float]] = {
     "its number of examples": (more_examples, 2, 2**14),
     "its mean square": (a_small_loss, 1, 1e6),
     "its largest number": (a_small_update, 1e-3, 1e6),
+    "its largest mean": (a_large_mean, 1e-3, 1e3),
 }
 
 
@@ -75,17 +98,19 @@ def true_bound(hub: LyingHub, what: str) -> float:
     if what == "its mean square":
         square = np.mean((worker.x @ DIRECTION) ** 2)
         return float(np.sqrt(metric_ring(by_examples(hub, 2**40)).bound / square))
+    if what == "its largest mean":
+        return float(np.abs(worker.x.mean(axis=0)).max())
     return float(8.0 / np.abs(worker.update(MODEL, rate=1.0)).max())
 
 
 @pytest.mark.parametrize("what", ASKED)
 async def test_no_bound_of_a_masked_sum_tells_a_sites_number(attacked: Attacked, what: str) -> None:
-    async with attacked(masking={"near": 0}) as hub:
+    async with attacked(worker=Normalised, masking={"near": 0}) as hub:
         low, high = await bracket(hub, what)
     assert (low, high)[ANSWERED_ALIKE[what]] == ASKED[what][1 + ANSWERED_ALIKE[what]]
 
 
-ANSWERED_ALIKE = {"its number of examples": 0, "its mean square": 1, "its largest number": 1}
+ANSWERED_ALIKE = {"its number of examples": 0, "its mean square": 1, "its largest number": 1, "its largest mean": 0}
 """Which of the two bounds has never moved: the site does what it is asked, whatever the bound is."""
 
 
@@ -95,7 +120,8 @@ async def test_control_a_site_that_refuses_what_is_beyond_a_bound_tells_its_numb
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(answer, "hides", lambda _task: False)
-    async with attacked(masking={"near": 0}) as hub:
+    monkeypatch.setattr(sums, "wrap_sum", lambda values, ring: (sums.encode_sum("l0-mean", values, ring), 0))
+    async with attacked(worker=Normalised, masking={"near": 0}) as hub:
         low, high = await bracket(hub, what)
         assert low * 0.98 <= true_bound(hub, what) <= high * 1.02
     assert high <= low * 1.02

@@ -13,11 +13,12 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
 from adversary.stage import Array, Regression
 from adversary.works import MOVED, TARGET, is_of, summed, without
+from hanse_datapod.answers import withheld
 from hanse_datapod.home.journal import FILE as JOURNAL
+from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered, Tag
-from hanse_datapod.policy.masking import MaskingPolicy
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import DATA_KEY, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, HiddenFailure, MaskingMode, TaskKind
 from hanse_fabric.subjects import EXCHANGE
@@ -269,6 +270,7 @@ class Normalised(Regression):
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         if request.exchange is None:
             return await super().work(request, on_progress)
+        await request.exchange(DATA_KEY, self.state().told())
         await request.exchange("l0-mean", self.x.mean(axis=0).tobytes())
         raise HanseError(ErrorCode.TRAINING_FAILED, "the sum has come, and nothing else does")
 
@@ -427,8 +429,90 @@ async def test_where_members_are_fixed_sums_within_a_round_of_another_model_are_
 async def test_control_where_members_are_not_fixed_sums_of_a_moved_model_tell_one_sites_statistics(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    monkeypatch.setattr(Remembered, "_fixed", lambda *_: None)
     async with attacked(worker=Normalised, **FIXED) as hub:
         read, why = await next_round_without_one(hub, MOVED)
         assert read is not None, why
         assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+SMALL = FEDTAN | {"train": FEDTAN["train"] | {"batch_size": 4}}
+
+
+async def test_that_a_batch_is_too_small_for_a_masked_sum_is_told_in_fixed_words(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised, outputs={"minimum_examples": 30}) as hub:
+        read, why = await sum_within(hub, "s0", hub.stage.names, 1, config=SMALL)
+        assert read is None
+        assert why == "; ".join([HiddenFailure.UNFIT.text] * len(hub.stage.names))
+
+
+@pytest.mark.control("test_that_a_batch_is_too_small_for_a_masked_sum_is_told_in_fixed_words")
+async def test_control_where_reasons_leave_a_batch_tells_a_sites_rule(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withheld, "withheld", lambda error: error)
+    async with attacked(worker=Normalised, outputs={"minimum_examples": 30}) as hub:
+        _, why = await sum_within(hub, "s0", hub.stage.names, 1, config=SMALL)
+        assert "outputs.minimum_examples" in why
+        assert "30" in why
+
+
+async def next_round_without_one_person(hub: LyingHub) -> tuple[Array | None, str]:
+    """The same sites and model in the next round, and a person fewer at one that has looked at its data before."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    worker = hub.stage.sites[TARGET].worker
+    worker.x, worker.y = worker.x[:-1], worker.y[:-1]
+    second, why = await sum_within(hub, "s1", hub.stage.names, 2)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_sums_within_a_round_are_not_made_again_of_data_with_one_person_fewer(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one_person(hub)
+        assert read is None
+        assert HiddenFailure.UNFIT.text in why
+
+
+@pytest.mark.control("test_sums_within_a_round_are_not_made_again_of_data_with_one_person_fewer")
+async def test_control_where_data_in_use_are_not_asked_for_sums_tell_one_persons(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Works, "found", lambda *_, **__: None)
+    async with attacked(worker=Normalised) as hub:
+        before = hub.stage.sites[TARGET].worker.x
+        read, why = await next_round_without_one_person(hub)
+        assert read is not None, why
+        assert np.abs(read - (before.mean(axis=0) - before[:-1].mean(axis=0))).max() < 1e-8
+
+
+async def test_sums_within_a_round_of_another_model_are_begun_with_the_same_sites(attacked: Attacked) -> None:
+    """One model has many files, and files that differ in what no first sum reads: nothing tells them from another."""
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+@pytest.mark.control("test_sums_within_a_round_of_another_model_are_begun_with_the_same_sites")
+async def test_control_where_each_model_has_sums_of_its_own_those_of_a_moved_one_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembered, "_fixed", lambda *_: None)
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+@pytest.mark.no_attack("administrators have a way to other members")
+async def test_sums_within_a_round_of_another_model_have_other_sites_once_administrators_renew_them(
+    attacked: Attacked,
+) -> None:
+    async with attacked(worker=Normalised) as hub:
+        first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+        assert first is not None, why
+        for site in hub.stage.sites.values():
+            Tags(site.home).renew()
+        second, why = await sum_within(hub, "s1", without(hub, TARGET), 1, MOVED)
+        assert second is not None, why

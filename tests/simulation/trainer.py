@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, WorkOutcome, WorkRequest, extra_output
+from hanse_datapod.worker.port import (
+    DATA_KEY,
+    TRAINING_KINDS,
+    DataState,
+    DataSummary,
+    WorkOutcome,
+    WorkRequest,
+    extra_output,
+)
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
@@ -43,6 +51,7 @@ class Trainer:
         on_progress(0.0, "begun")
         await self._clock.sleep(self._seconds)
         if request.exchange is not None and not _frozen(request):
+            await request.exchange(DATA_KEY, DataState().told())
             await request.exchange("l0-mean", np.zeros(1).tobytes())
             await request.exchange(END_KEY, b"")
         return await asyncio.to_thread(self._work, request)

@@ -257,6 +257,18 @@ def test_sums_that_need_no_unmasking_are_unmasked_when_they_begin(works):
     works.leave(asked("s3"), ANSWER)
 
 
+def test_sums_that_are_begun_again_are_held_against_the_data_that_they_were_made_of(works):
+    whole = among(range(1, 13))
+    for _ in range(2):
+        works.begin(asked(), DataState(), whole)
+        works.found(asked(), state())
+    works.begin(asked(), DataState(), whole)
+    assert code(works.found, asked(), state(PEOPLE[:-1])) is ErrorCode.POLICY
+    works.begin(asked("s2"), DataState(), whole)
+    assert code(works.found, asked("s2"), state(PEOPLE[:-1])) is ErrorCode.POLICY
+    works.found(asked("s2"), state(PEOPLE[:150]))
+
+
 def test_answers_with_one_tag_are_as_of_one_work(works):
     works.claim(asked(), ANSWER, state(), tag=b"t" * 16, among=among(range(1, 13)))
     near = asked("s2", work=b"v" * 32)

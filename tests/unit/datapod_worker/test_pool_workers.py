@@ -29,7 +29,7 @@ from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, placed
 from hanse_datapod.worker.pool.working import PoolWorker
-from hanse_datapod.worker.port import AskSum, WorkRequest
+from hanse_datapod.worker.port import DATA_KEY, AskSum, WorkRequest
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
@@ -197,11 +197,14 @@ async def test_sums_in_the_middle_of_the_work_go_through_the_folder(pooled: Proc
         return values
 
     async def refuse(key: str, _values: bytes) -> bytes:
+        if key == DATA_KEY:
+            return b""
         raise HanseError(ErrorCode.QUORUM, f"exchange {key}: nobody else", hint="none")
 
     model = (await pooled.work(request(tmp_path, None), silent)).update
     outcome = await pooled.work(request(tmp_path, model, train=TAN, exchange=alone), silent)
-    assert outcome.metrics["sums"] == len([key for key in keys if key != "end"]) > 0
+    assert outcome.metrics["sums"] == len([key for key in keys if key not in (DATA_KEY, "end")]) > 0
+    assert keys[0] == DATA_KEY
     with pytest.raises(HanseError) as caught:
         await pooled.work(request(tmp_path, model, train=TAN, exchange=refuse), silent)
     assert (caught.value.code, caught.value.message) == (ErrorCode.QUORUM, "exchange l0-mean: nobody else")

@@ -16,7 +16,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
-from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
+from hanse_privacy.ring.sums import check_sum, decode_sum, encode_sum, sum_ring, wrap_sum
 from hanse_privacy.works.pairwise import Session
 from hanse_schemas.secure_aggregation import SecureAggregation
 from pairwise_sites import ASKED, Rehearsal
@@ -116,3 +116,21 @@ def test_a_sum_beyond_the_ring_is_refused_without_telling_its_value(value: float
         encode_sum("l0-mean", np.array([1.0, value]).tobytes(), ring_for(3))
     assert raised.value.code is ErrorCode.POLICY
     assert str(abs(value))[:4] not in raised.value.message.replace("l0-mean", "")
+
+
+@pytest.mark.parametrize("value", [BOUND * 1.5, -123456.0, np.inf, np.nan, 1e308])
+def test_under_masks_a_number_beyond_the_bound_is_refused_by_nobody(value: float) -> None:
+    elements, beyond = wrap_sum(np.array([1.0, value]).tobytes(), ring_for(3))
+    assert beyond == 1
+    assert np.frombuffer(decode_sum(elements[:1].tobytes(), ring_for(3))).tolist() == [1.0]
+
+
+def test_under_masks_the_sum_is_that_of_the_numbers_and_alone_held_against_the_bound() -> None:
+    ring = ring_for(3)
+    parts = [wrap_sum(np.array([value]).tobytes(), ring)[0] for value in (BOUND * 2.5, -BOUND, 0.25)]
+    total = decode_sum(np.sum(parts, axis=0, dtype=np.uint64).tobytes(), ring)
+    assert np.frombuffer(total).tolist() == [BOUND * 1.5 + 0.25]
+    check_sum("l0-mean", total, ring, 3)
+    with pytest.raises(HanseError, match="beyond what 3 participants within") as raised:
+        check_sum("l0-mean", np.array([BOUND * 3.5]).tobytes(), ring, 3)
+    assert raised.value.code is ErrorCode.POLICY

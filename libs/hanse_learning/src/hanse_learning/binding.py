@@ -167,6 +167,13 @@ def bound_to(job: Job, key: str = "") -> Bound:
     return Bound(job=hashlib.sha256(told).hexdigest(), seed=job.seed, key=key)
 
 
+def has_sums(task: Task) -> bool:
+    """Whether a task has sums in the middle of its work, which leave at once, before there is an update."""
+    if task.kind is not TaskKind.TRAIN or task.config.get("code"):
+        return False
+    return patience_of(check_train(task.config.get("train") or {})) is not None
+
+
 def task_seed(kind: TaskKind, seed: int, at: int | str, participant: str) -> int:
     """A participant's own seed, which depends on nothing that the hub could choose for it alone.
 

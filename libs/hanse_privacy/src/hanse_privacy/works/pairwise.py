@@ -132,5 +132,7 @@ class Past:
 
 def _refused(why: str) -> HanseError:
     return HanseError(
-        ErrorCode.CONFLICT, why, hint="the difference of two sums of one work would tell what few sites have"
-    )
+        ErrorCode.CONFLICT, why,
+        hint="the difference of two sums of one work would tell what few sites have; where all sums have the same "
+        "members (`members: fixed`, and FedTAN), `hanse site renew` at each site lets the next have others",
+    )  # fmt: skip

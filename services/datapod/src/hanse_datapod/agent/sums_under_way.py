@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.answers.delivery import name_of
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sums import hidden_sums
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import AskSum
+from hanse_datapod.worker.port import DATA_KEY, AskSum, DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, MaskingMode, Task, TaskKind
 from hanse_fabric.subjects import EXCHANGE
@@ -45,7 +46,8 @@ async def open_sums(
         home: where the keys of mode `pairwise` are.
 
     Raises:
-        HanseError: POLICY where a batch has fewer examples than a result must have; what `hidden_sums` refuses.
+        HanseError: POLICY where a batch has fewer examples than a result must have, in fixed words under masks; what
+            `hidden_sums` refuses.
     """
     train = _train(task)
     if train is None:
@@ -61,7 +63,8 @@ async def open_sums(
 
     from hanse_fabric.exchange import open_exchange
 
-    policy.check_examples(min(examples, train.batch_size), tell=task.masking is None)
+    with of_the_data(task):
+        policy.check_examples(min(examples, train.batch_size), tell=task.masking is None)
     hidden = None
     if task.masking is not None:
         hidden = await asyncio.to_thread(hidden_sums, link, policy, task, task.masking, home, remembered)
@@ -70,6 +73,10 @@ async def open_sums(
     async with open_exchange(link.doors, run=task.run, step=task.step) as exchange:
 
         async def give(key: str, values: bytes) -> bytes:
+            if key == DATA_KEY:
+                if hidden is not None:
+                    await asyncio.to_thread(hidden.made_of, DataState.heard(values))
+                return b""
             if hidden is not None and key != END_KEY:
                 values = await asyncio.to_thread(hidden.hide, key, values)
             await write_down(

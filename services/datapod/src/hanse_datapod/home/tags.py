@@ -91,6 +91,10 @@ class Tags:
         """The one tag of all answers whose members are fixed."""
         return self._kept(FIXED, TAG_BYTES)
 
+    def of_sums(self, project: str) -> bytes:
+        """The one tag of all trainings with sums in the middle of a step, for a project; another one after `renew`."""
+        return self.derived(b"the tag of sums within a step\n" + self.fixed() + project.encode())[:TAG_BYTES]
+
     def of_columns(self, work: bytes) -> bytes:
         """The one tag of all preparations of some columns.
 
@@ -105,7 +109,7 @@ class Tags:
         return HKDFExpand(SHA256(), 32, info=info).derive(self._kept(_BLINDING, 32))
 
     def renew(self) -> None:
-        """From now on, answers whose members are fixed may have others than before."""
+        """From now on, answers whose members are fixed, and sums within a step, may have others than before."""
         self._database.do(lambda database: database.execute("DELETE FROM kept WHERE name = ?", (FIXED,)))
 
     def _kept(self, name: str, size: int) -> bytes:

@@ -171,7 +171,7 @@ class Works:
         """Remember that sums in the middle of the work begin, which need no unmasking: it is as if they were unmasked.
 
         Args:
-            data: as they are before the work.
+            data: that are known already.
             tag: of all works, where their members are fixed; else it is not known yet.
 
         Raises:
@@ -186,6 +186,23 @@ class Works:
             self._make_room(database)
             self._insert(database, asked, b"", data, tag, among, 0.0)
             work_sets.keep_revealed(database, asked.key, among.members)
+
+        self._database.do(do)
+
+    def found(self, asked: MaskedWork, data: DataState, *, tag: bytes = b"") -> None:
+        """Remember of which data sums in the middle of a work are made that were begun.
+
+        Args:
+            tag: as of `begin`.
+
+        Raises:
+            HanseError: POLICY where they differ by few people from those that such sums were made of before.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            check_changed(database, asked.work, tag, data, self._few)
+            keep_people(database, data)
+            database.execute("UPDATE answers SET data = ? WHERE session = ?", (data.fingerprint.encode(), asked.key))
 
         self._database.do(do)
 
@@ -283,8 +300,9 @@ class Works:
         )
         database.execute(
             "INSERT INTO answers (session, work, tag, request, answer, data, at, left) VALUES (?, ?, ?, ?, ?, ?, ?, 0) "
-            "ON CONFLICT (session) DO UPDATE SET tag = excluded.tag, answer = excluded.answer, data = excluded.data, "
-            "at = excluded.at",
+            "ON CONFLICT (session) DO UPDATE SET tag = excluded.tag, answer = excluded.answer, at = excluded.at, "
+            # Where sums are begun again, the data that they were made of are not known yet, and those of before stay.
+            "data = CASE WHEN excluded.data = x'' THEN data ELSE excluded.data END",
             (asked.key, asked.work, tag, asked.request, answer, data.fingerprint.encode(), at),
         )
         if among is not None:

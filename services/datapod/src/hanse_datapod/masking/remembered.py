@@ -24,7 +24,7 @@ from hanse_datapod.worker.port import DataState
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Masking, MaskingMode, Result, RingPlan, Task, TaskKind
-from hanse_learning.binding import cut_digest, request_digest, work_digest
+from hanse_learning.binding import cut_digest, has_sums, request_digest, work_digest
 from hanse_learning.preparation.order import question_of
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
@@ -39,7 +39,8 @@ class Tag:
     """By which an answer says that it is near to earlier ones, 16 bytes each; empty: to none.
 
     Attributes:
-        told: to those who sum masks; where members are fixed, one for all answers.
+        told: to those who sum masks; where members are fixed, one for all answers, and one for all trainings of a
+            project with sums in the middle of a step.
         near: of the answers that it is near to.
     """
 
@@ -90,7 +91,7 @@ class Remembered:
         if not hides(task):
             return Tag()
         tags, near = self._known_tags(), b""
-        fixed = tags.fixed() if rules.fixed(task) else None
+        fixed = self._fixed(task, tags)
         if task.kind is TaskKind.TRAIN and update is not None and rules.near:
             now = self._clock.now().timestamp()
 
@@ -104,6 +105,13 @@ class Remembered:
             # With noise of any size that a hub chooses, it is another work by its digest, and has the same answer.
             fixed = tags.of_columns(work_digest(task.model_copy(update={"privacy": None})))
         return Tag(near if fixed is None else fixed, near)
+
+    def _fixed(self, task: Task, tags: Tags) -> bytes | None:
+        """The tag of answers whose members stay the same; None: of this one's they need not."""
+        if self._policy.masking.fixed(task):
+            return tags.fixed()
+        # One model has many files, and so many digests, and there is no update yet that is near to another.
+        return tags.of_sums(task.project) if has_sums(task) else None
 
     def blinding(self, task: Task) -> bytes:
         """What hides the numbers that the site does not give to the sum: 32 bytes, of this request and site alone, and
@@ -148,7 +156,7 @@ class Remembered:
             )  # fmt: skip
 
     def begin(self, task: Task, among: Session) -> None:
-        """Remember among whom sums in the middle of the task are begun.
+        """Remember among whom sums in the middle of the task are begun; of which data, `found` says.
 
         Raises:
             HanseError: what `Works.begin` refuses, as in `claim`.
@@ -156,7 +164,16 @@ class Remembered:
         asked, tag = _work_of(task), self.tag(task, None)
         self._check_asked(asked, tag, among)
         with of_the_data(task):
-            self._works.begin(asked, self._data(), among, tag=tag.told)
+            self._works.begin(asked, DataState(), among, tag=tag.told)
+
+    def found(self, task: Task, data: DataState) -> None:
+        """Remember which data the sums in the middle of a task, which were begun, are made of: as the worker has read
+        them now, not as they were at the site's start.
+
+        Raises:
+            HanseError: what `Works.found` refuses.
+        """
+        self._works.found(_work_of(task), data, tag=self.tag(task, None).told)
 
     def _check_asked(self, asked: MaskedWork, tag: Tag, among: Session | None) -> None:
         """Refuse in words what is refused whatever the answer is; what is refused for that it is near to earlier ones

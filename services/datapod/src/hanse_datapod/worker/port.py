@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -39,8 +40,11 @@ OnProgress = Callable[[float, str], None]
 """Called with the fraction done in [0, 1] and a short text."""
 
 AskSum = Callable[[str, bytes], Awaitable[bytes]]
-"""Contributes an array, as little-endian float64, for a key; gives the sum over all participants, likewise. The key
+"""Contributes an array, as little-endian float64, for a key; gives the sum over all participants, likewise. Before the
+first, `DATA_KEY` says which data they are made of, to the agent alone (`DataState.told`). The key
 `hanse_fabric.messages.END_KEY` says that there are no more."""
+
+DATA_KEY = "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,15 @@ class DataState:
     people: str = ""
     ids: str = ""
     group: int | None = None
+
+    def told(self) -> bytes:
+        """As it is said under `DATA_KEY`."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def heard(cls, said: bytes) -> DataState:
+        """What `told` has made, by the site's own worker."""
+        return cls(**json.loads(said))
 
 
 @dataclass(frozen=True, slots=True)

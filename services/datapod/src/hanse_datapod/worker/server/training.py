@@ -25,7 +25,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.frames import error_of
-from hanse_datapod.worker.port import DataState, WorkOutcome
+from hanse_datapod.worker.port import DATA_KEY, DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
@@ -89,7 +89,7 @@ class TrainingServer:
                 on_progress=throttled(self._send),
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
-                sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
+                sums=RemoteSums(self._send, self._receive, self._state) if body["exchange"] else None,
                 device=device.name if self._ranks is None else self._ranks.device(device.name),
                 blank=self._blank,
                 divided=(lambda: _divided(body, device.name, self._send)) if divided else None,
@@ -216,12 +216,23 @@ def device_of(body: dict[str, Any]) -> Device:
 
 
 class RemoteSums:
-    """See `hanse_learning.site.sums.Sums`. The agent's limits end every wait."""
+    """See `hanse_learning.site.sums.Sums`. The agent's limits end every wait.
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], receive: Callable[[], dict[str, Any]]) -> None:
+    Args:
+        data: tells which data the sums are made of; the agent hears it before the first.
+    """
+
+    def __init__(
+        self, send: Callable[[dict[str, Any]], None], receive: Callable[[], dict[str, Any]],
+        data: Callable[[], DataState],
+    ) -> None:  # fmt: skip
         self._send, self._receive = send, receive
+        self._data, self._told = data, False
 
     def sum(self, key: str, values: Floats) -> Floats:
+        if not self._told:
+            self._ask(DATA_KEY, self._data().told())
+            self._told = True
         total = np.frombuffer(self._ask(key, np.ascontiguousarray(values, "<f8").tobytes()), "<f8")
         return total.astype(np.float64)
 
