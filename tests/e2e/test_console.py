@@ -391,7 +391,7 @@ def keyboard(watched: Watched) -> None:
         assert page.evaluate("document.activeElement.closest('[role=dialog]') !== null"), "nothing behind it is reached"
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
-    page.wait_for_function("document.activeElement.innerText === 'Change the terms'")
+    expect(change).to_be_focused()
 
 
 def other_terms(watched: Watched) -> None:
