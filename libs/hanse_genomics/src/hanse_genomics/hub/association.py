@@ -9,7 +9,7 @@ from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, described, tally, turned
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import allelic, tails
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 

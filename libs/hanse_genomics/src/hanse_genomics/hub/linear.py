@@ -13,7 +13,7 @@ from hanse_genomics.hub.tally import tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, dots, packed_size, unpacked
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 EXPLAINED = 1e-14

@@ -19,7 +19,7 @@ from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import packed_size, unpacked
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 SHORT = 1e-5

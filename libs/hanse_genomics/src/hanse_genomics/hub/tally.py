@@ -15,7 +15,7 @@ import numpy as np
 from hanse_genomics.arrays import Array, Arrays, Counts, Floats
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import hardy_weinberg
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import QualityControl, Study
 
 _EPSILON = 2.0**-44
