@@ -13,9 +13,11 @@ from clocks import in_virtual_time
 from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import Job
-from hanse_workflows.memory import conduct
+from hanse_workflows.memory import Made, conduct
 from installed_package import install
 from simulation.league import League
 from simulation.stories import answers, ended, hub_of, outcomes_when_killed
@@ -78,3 +80,36 @@ async def test_a_site_whose_policy_does_not_name_the_workflow_ends_the_run_for_t
         record = await ended(made, read_job(job("compensator")))
     assert record.state == "failed"
     assert "the site's policy forbids it: workflows" in record.reason
+
+
+class Failing:
+    """A site that is away for its first tasks, and whose answers to the others cannot be read."""
+
+    def __init__(self, away: int) -> None:
+        self.steps: list[str] = []
+        self._away = away
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        self.steps.append(task.step)
+        if len(self.steps) <= self._away:
+            raise HanseError(ErrorCode.UNAVAILABLE, "the disk is away")
+        return Made(b"no tensor file", examples=1)
+
+
+@pytest.mark.parametrize(
+    ("away", "steps"),
+    [
+        (0, ["prepare", "prepare-s2", "prepare-s3"]),
+        (1, ["prepare", "prepare-a2", "prepare-s2"]),
+        (2, ["prepare", "prepare-a2", "prepare-a3"]),
+        (9, ["prepare", "prepare-a2", "prepare-a3"]),
+    ],
+)
+def test_what_is_missing_and_what_is_refused_are_asked_again_by_one_count(
+    wards: Wards, tmp_path: Path, away: int, steps: list[str]
+) -> None:
+    sites = wards.in_memory(tmp_path)
+    failing = Failing(away)
+    with pytest.raises(HanseError):
+        conduct(ward_job(None), {**sites, "south": failing}, schema=SCHEMA)
+    assert failing.steps == steps

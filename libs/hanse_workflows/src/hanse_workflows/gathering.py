@@ -8,7 +8,8 @@ quorum.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
@@ -25,18 +26,35 @@ IN_VAIN = ErrorCode.QUORUM.code
 _LEAST_SPARE = 2.0
 
 
-async def gather(run: Verbs, step: str, ask: Ask) -> Gathered:
+@dataclass(slots=True)
+class Tries:
+    """How often something is asked for, counted over all that is begun anew for it: once, and `retries` times more."""
+
+    left: int
+
+    def __init__(self, retries: int) -> None:
+        self.left = retries + 1
+
+    def take(self) -> bool:
+        """Begin a try; False: there is none left."""
+        if not self.left:
+            return False
+        self.left -= 1
+        return True
+
+
+async def gather(run: Verbs, step: str, ask: Ask, tries: Tries | None = None) -> Gathered:
     """Send a task to participants and collect their answers. When the quorum is missed, those who are missing are asked
-    again, as often as `ask.retries` says.
+    again, as often as `ask.retries` says, or as there are `tries` left.
 
     Raises:
         RunFailure: QUORUM, naming who was silent and who failed for what reason.
     """
     ask = replace(ask, peers=ask.peers or len(ask.to))
-    gathered = Gathered(asked=ask.to)
-    for attempt in range(1, ask.retries + 2):
+    gathered, tries = Gathered(asked=ask.to), tries or Tries(ask.retries)
+    for attempt in itertools.count(1):
         again = ask if attempt == 1 else replace(ask, before=gathered)
-        if len(gathered.answers) + len(again.missing) < ask.needed:
+        if len(gathered.answers) + len(again.missing) < ask.needed or not tries.take():
             break
         gathered = await run.ask(attempt_key(step, attempt), again)
         if len(gathered.answers) >= ask.needed:

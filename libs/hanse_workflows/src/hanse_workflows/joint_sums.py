@@ -8,6 +8,7 @@ on where it stood, whatever was killed, with any number of computations under wa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +30,7 @@ from hanse_privacy.joint import Computation, Fact, JointOutcome
 from hanse_privacy.ring.plan import check_plan
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.gathering import gather
+from hanse_workflows.gathering import Tries, gather
 from hanse_workflows.keys import session_key
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.masking.protocols import MaskedSession
@@ -102,7 +103,7 @@ class JointSums:
         self._run.note(kind, f"{about}/{told}", round=0, what=about, **data)
 
     async def compute(self, asked: Computation) -> JointOutcome:
-        """See `JointVerbs.compute`.
+        """See `JointVerbs.compute`. It is asked for once, and `participants.retries` times more, whatever was missing.
 
         Raises:
             RunFailure: QUORUM naming the members that did not answer, and those that refused, with their reasons;
@@ -110,20 +111,23 @@ class JointSums:
         """
         if not 0 < len(asked.key) <= LONGEST_KEY:
             raise RunFailure(ErrorCode.INTERNAL, f"step {asked.key}: its key is not of 1 to {LONGEST_KEY} characters")
-        computed = Computed()
-        for attempt in range(1, self._run.job.participants.retries + 2):
-            computed = await self._attempt(session_key(asked.key, attempt), asked)
+        tries, computed = Tries(self._run.job.participants.retries), Computed()
+        for attempt in itertools.count(1):
+            left = tries.left
+            computed = await self._attempt(session_key(asked.key, attempt), asked, tries)
             if computed.made:
                 return JointOutcome(computed.outputs, computed.facts)
+            tries.left = min(tries.left, left - 1)  # one, where nobody was asked, or the outcome is recorded
+            if not tries.left:
+                break
         reasons = "; ".join(f"{name}: {reason}" for name, reason in computed.refused.items()) or computed.lost
         raise RunFailure(
             ErrorCode.TAMPERED if computed.refused else ErrorCode.QUORUM,
-            f"step {asked.key}: the {self._computing.called}' answers cannot be summed, "
-            f"{self._run.job.participants.retries + 1} times: {reasons}",
+            f"step {asked.key}: the {self._computing.called}' answers cannot be summed, {attempt} times: {reasons}",
             hint="the audit says why each was refused",
         )
 
-    async def _attempt(self, session: str, asked: Computation) -> Computed:
+    async def _attempt(self, session: str, asked: Computation, tries: Tries) -> Computed:
         """One session of a computation; its outcome is recorded, whether or not something was made."""
         leaving: list[ObjectRef] = []
 
@@ -132,7 +136,7 @@ class JointSums:
         async def do() -> Body:
             nonlocal done
             done = True
-            return (await self._computed(session, asked, leaving)).body()
+            return (await self._computed(session, asked, tries, leaving)).body()
 
         if self._computing.alone:
             body = await self._run.once(
@@ -156,12 +160,12 @@ class JointSums:
             "cohorts": self._members,
         }  # fmt: skip
 
-    async def _computed(self, session: str, asked: Computation, leaving: list[ObjectRef]) -> Computed:
+    async def _computed(self, session: str, asked: Computation, tries: Tries, leaving: list[ObjectRef]) -> Computed:
         if not asked.sites:
             return await self._combined(session, asked, (), None, leaving)
         ask = self._ask(asked)
         if asked.rings is None or self._protocol is None:
-            gathered = await gather(self._run, session, ask)
+            gathered = await gather(self._run, session, ask, tries)
             self._tell(asked, gathered.answers)
             return await self._made(session, asked, gathered.answers, None, leaving)
         plan = plan_of(asked, len(self._members))
@@ -175,8 +179,8 @@ class JointSums:
         ask = replace(ask, masking=opened.masking, payload=opened.payload)
         if opened.masking.mode is MaskingMode.PAIRWISE:
             # A site's masks of a session are for one task: whoever has not answered it is asked in a new session.
-            ask = replace(ask, retries=0, partial=True)
-        gathered = await gather(self._run, opened.masking.session, ask)
+            ask, tries = replace(ask, partial=True), Tries(0)
+        gathered = await gather(self._run, opened.masking.session, ask, tries)
         answers = gathered.answers
         if len(answers) < len(self._members):
             return self._given_up(asked, gathered)
