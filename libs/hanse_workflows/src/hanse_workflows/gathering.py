@@ -16,9 +16,9 @@ from hanse_fabric.messages import Outcome
 from hanse_learning.config.exchange_patience import round_patience
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
-from hanse_workflows.failures import RunFailure
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Verbs
 
 IN_VAIN = ErrorCode.QUORUM.code
@@ -61,12 +61,7 @@ async def gather(run: Verbs, step: str, ask: Ask, tries: Tries | None = None) ->
             return gathered
     if ask.partial or 0 < ask.enough <= len(gathered.answers):
         return gathered
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(gathered.answers)} of {len(ask.to)} participants answered, {ask.needed} were needed: "
-        f"{gathered.explain()}",
-        hint="see these sites' logs, or change participants.quorum or participants.deadline",
-    )
+    raise too_few(f"step {step}", len(gathered.answers), len(ask.to), "answered", ask.needed, why=gathered.explain())
 
 
 async def exchange(run: Verbs, step: str, ask: Ask) -> Gathered:
@@ -102,12 +97,10 @@ async def gather_updates(run: Verbs, step: str, ask: Ask) -> Gathered:
             left, retries = tuple(name for name in ask.to if name not in refused), retries - 1
         if len(left) < max(1, ask.needed):
             break
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(remaining(gathered))} of {len(ask.to)} participants are left for its sums, "
-        f"{ask.needed} were needed: {gathered.explain()}",
-        hint="see these sites' logs, or change participants.quorum or train.algorithm.patience",
-    )
+    raise too_few(
+        f"step {step}", len(remaining(gathered)), len(ask.to), "are left for its sums", ask.needed,
+        why=gathered.explain(), hint="see these sites' logs, or change participants.quorum or train.algorithm.patience",
+    )  # fmt: skip
 
 
 def remaining(gathered: Gathered) -> tuple[str, ...]:

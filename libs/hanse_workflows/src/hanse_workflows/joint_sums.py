@@ -36,6 +36,7 @@ from hanse_workflows.masking import protocol_of
 from hanse_workflows.masking.protocols import MaskedSession
 from hanse_workflows.next_model import Unmasking, told
 from hanse_workflows.outcomes import Answer, Computed, Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body, Verbs
 
 LONGEST_KEY = 44
@@ -237,10 +238,11 @@ class JointSums:
         Raises:
             RunFailure: QUORUM where asking again is in vain.
         """
-        count = f"{len(gathered.answers)} of {len(self._members)} {self._computing.called}"
-        reason = f"step {asked.key}: {count} answered, all must: "
         if any(failure.final(self._computing.kind) for failure in gathered.failures):
-            raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
+            raise too_few(
+                f"step {asked.key}", len(gathered.answers), len(self._members), "answered", len(self._members),
+                called=self._computing.called, why=gathered.explain(), hint="see these sites' logs",
+            )  # fmt: skip
         return Computed(lost=gathered.explain()[:2000])
 
     def _tell(self, asked: Computation, answers: tuple[Answer, ...]) -> None:

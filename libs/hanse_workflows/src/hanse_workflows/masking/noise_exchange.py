@@ -18,6 +18,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.protocols import work_of
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body, Verbs
 
 _PROTOCOL_S = 60.0
@@ -52,9 +53,7 @@ async def exchanged(run: Verbs, ask: Ask, session: str) -> Ask:
     _tell(run, ask, session, refused, "its key is not signed with its enrolled key")
     if request is None or len(request.members) < ask.needed:
         left = 0 if request is None else len(request.members)
-        raise RunFailure(
-            ErrorCode.QUORUM, f"session {session}: {left} sites can exchange noise, {ask.needed} are needed"
-        )
+        raise too_few(f"session {session}", left, len(ask.to), "can exchange noise", ask.needed)
     data = request.encode()
 
     async def to_all(_: str) -> bytes:
