@@ -167,7 +167,7 @@ class JointSums:
         ask = self._ask(asked)
         if asked.rings is None or self._protocol is None:
             gathered = await gather(self._run, session, ask, tries)
-            self._tell(asked, gathered.answers)
+            self._note_sent(asked, gathered.answers)
             return await self._made(session, asked, gathered.answers, None, leaving)
         plan = plan_of(asked, len(self._members))
         opened = await self._protocol.prepare(
@@ -185,7 +185,7 @@ class JointSums:
         answers = gathered.answers
         if len(answers) < len(self._members):
             return self._given_up(asked, gathered)
-        self._tell(asked, answers)
+        self._note_sent(asked, answers)
         self._summed(answers)
         return await self._made(session, asked, answers, opened, leaving)
 
@@ -245,7 +245,7 @@ class JointSums:
             )  # fmt: skip
         return Computed(lost=gathered.explain()[:2000])
 
-    def _tell(self, asked: Computation, answers: tuple[Answer, ...]) -> None:
+    def _note_sent(self, asked: Computation, answers: tuple[Answer, ...]) -> None:
         """Tell those who watch how many bytes of arrays a computation has sent, and whether they were masked."""
         down = sum(ref.size for ref in asked.to_sites.values())
         self._run.note(

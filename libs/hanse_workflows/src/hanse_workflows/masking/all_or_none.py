@@ -58,13 +58,13 @@ async def all_or_none(
         absent = sorted(set(whole) - set(session.to))
         if absent:
             missing = f"{', '.join(absent)} did not share secrets"
-            _tell(run, ask, session, whole)
+            _note_broken(run, ask, session, whole)
             continue
         asking, gathered = await masked.answers(session, with_noise(run, _of_all(ask, session, patience), attempt))
         sent += traffic(asking, gathered)
         if len(gathered.answers) < len(whole):
             missing = gathered.explain()
-            _tell(run, ask, session, whole)
+            _note_broken(run, ask, session, whole)
             run.forget(sent_by(gathered.answers))
             if any(failure.outcome is Outcome.REFUSED for failure in gathered.failures):
                 break  # as it would again
@@ -102,6 +102,6 @@ def _of_all(ask: Ask, session: MaskedSession, patience: float | None) -> Ask:
     )  # fmt: skip
 
 
-def _tell(run: Verbs, ask: Ask, session: MaskedSession, whole: tuple[str, ...]) -> None:
+def _note_broken(run: Verbs, ask: Ask, session: MaskedSession, whole: tuple[str, ...]) -> None:
     name = session.masking.session
     run.note("exchange-broken", name, round=ask.round, step=name, left=list(whole))

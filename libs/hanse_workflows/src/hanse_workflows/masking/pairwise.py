@@ -156,7 +156,7 @@ class Pairwise(MaskingProtocol):
             ),
         )  # fmt: skip
         opened = await PairwiseSession(self._run, request, masking, gathered, shared=step, then=then).open()
-        self._tell(session, round_number, opened.refused)
+        self._note_refused(session, round_number, opened.refused)
         return self._naming(opened)
 
     def _then(self, asked: Ask, request: ShareRequest) -> str | None:
@@ -201,7 +201,7 @@ class Pairwise(MaskingProtocol):
         signed = await self._run.payloads(name, Gathered(asked=opened.members, answers=answers))
         asked = await asyncio.to_thread(ask_unmask, request, opened.members, signed)
         if asked.refused:
-            self._tell(name, round_number, asked.refused)
+            self._note_refused(name, round_number, asked.refused)
             return Unmasking(None, tuple(asked.refused))
         step = opened.steps[1]
         try:
@@ -220,7 +220,7 @@ class Pairwise(MaskingProtocol):
             return Unmasking(None, given=True)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed, asked.asked)
-        self._tell(name, round_number, recovered.refused)
+        self._note_refused(name, round_number, recovered.refused)
         if recovered.recovery is None:
             return Unmasking(None, tuple(recovered.refused), given=True)
         return Unmasking(
@@ -257,7 +257,7 @@ class Pairwise(MaskingProtocol):
             self._verified[member.identity, known[member.participant]] = member
         for name in read.refused:
             del self._adverts[name]
-        self._tell(session, round_number, read.refused)
+        self._note_refused(session, round_number, read.refused)
         return tuple(self._verified[identities[name], known[name]] for name in known if name not in read.refused)
 
     def _ask(
@@ -279,7 +279,7 @@ class Pairwise(MaskingProtocol):
         for step in opened.steps:
             self._run.release(step)
 
-    def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
+    def _note_refused(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
         for name, reason in refused.items():
             self._run.note(
                 "refused", f"{session}/{name}", round=round_number, step=session, participant=name, code="tampered",

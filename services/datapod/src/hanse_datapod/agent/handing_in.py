@@ -10,7 +10,7 @@ from hanse_datapod.agent.decisions import is_held_back, until_let_out
 from hanse_datapod.answers.delivery import outbox_entries, send
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import FinishedTask
-from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
@@ -23,11 +23,11 @@ class HandingIn:
     """Hands in what a site has made, unless a pause holds it back."""
 
     def __init__(
-        self, link: SiteLink, *, home: Path, folders: TaskFolders, policy: Policy, outbox: Outbox, moved: Moved,
+        self, link: SiteLink, *, home: Path, folders: TaskFolders, policy: Policy, outbox: Outbox, line: LineDay,
         remembered: Remembered,
     ) -> None:  # fmt: skip
         self._link, self._home, self._folders, self._policy = link, home, folders, policy
-        self._outbox, self._moved, self._remembered = outbox, moved, remembered
+        self._outbox, self._line, self._remembered = outbox, line, remembered
 
     async def write_down(self, *leaving: Leaving) -> None:
         """Write down what is about to leave, as soon as nothing is held back."""
@@ -59,11 +59,11 @@ class HandingIn:
 
     def _logged(self, task: Task, finished: FinishedTask) -> dict[str, str]:
         """Write down what is about to leave; gives the headers that go beside it. Blocks."""
-        self._remembered.leave(task, finished.result)
+        self._remembered.fix_answer(task, finished.result)
         self._outbox.append(*outbox_entries(task, finished, self._folders.output(task)))
         if self._policy.limits.mib_a_day is not None:
             made = (finished.result.update, finished.result.tally, *(finished.result.extras or {}).values())
-            self._moved.sent(made, self._link.bus.clock.now().timestamp())
+            self._line.sent(made, self._link.bus.clock.now().timestamp())
         key, (entries, digest) = self._link.identity.signing_key, self._outbox.head()
         head = signed_head(
             entries, digest, project=task.project, participant=task.participant, key=key, of="outbox"

@@ -29,7 +29,7 @@ from hanse_datapod.answers.delivery import asked_link
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
-from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.masking.remembered import Remembered
@@ -106,11 +106,11 @@ class TaskWork:
             home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
             hidden=not tells_examples(policy),
         )  # fmt: skip
-        self._turns, self._moved, self._terms = SharedTurns(home), Moved(home), terms
+        self._turns, self._line, self._terms = SharedTurns(home), LineDay(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._admission = Admission(
             link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox,
-            remembered=self._remembered, moved=self._moved, clock=self._clock, terms=terms,
+            remembered=self._remembered, line=self._line, clock=self._clock, terms=terms,
         )  # fmt: skip
         self._preflight = Preflight(
             policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check,
@@ -121,7 +121,7 @@ class TaskWork:
             remembered=self._remembered,
         )  # fmt: skip
         self._handing_in = HandingIn(
-            link, home=home, folders=folders, policy=policy, outbox=outbox, moved=self._moved,
+            link, home=home, folders=folders, policy=policy, outbox=outbox, line=self._line,
             remembered=self._remembered,
         )  # fmt: skip
 
@@ -244,7 +244,7 @@ class TaskWork:
         async def whole() -> None:
             await self._handing_in.write_down(asked_link(task))
             if self._policy.limits.mib_a_day is not None:
-                await asyncio.to_thread(self._moved.sent, (task.model,), self._clock.now().timestamp())
+                await asyncio.to_thread(self._line.sent, (task.model,), self._clock.now().timestamp())
 
         return await self._link.files.fetch(
             task, seconds=max(1.0, opened.seconds_left), apply=applied if task.deltas else None, whole=whole
