@@ -29,8 +29,8 @@ from scratch import scratch
 from hanse_fabric.messages import Task
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_lab.sent_counts import SentCounts
 from hanse_lab.site import LabSite, Setting
-from hanse_lab.tally import Tally
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.factors import read_columns
 from hanse_learning.codecs.frames import ROW, frames_of, head_length, read_head
@@ -161,7 +161,7 @@ def trained(
         Problem((64,), 10, "classification"),
         seed,
         frozenset(),
-        Tally(None),
+        SentCounts(None),
     )
     sites = {name: CountedSite(name, setting, _examples(folder / name / "train.npz")) for name in names}
     model = decode_tensors(conduct(job, sites, published=published).model or b"")[1]

@@ -159,7 +159,7 @@ class LightSite:
             link, policy, task, task.masking, outcome, output, home=self.home, remembered=remembered, noise=self._noise
         )  # fmt: skip
         remembered.claim(task, made.finished, outcome.data, made.tag, made.among)
-        remembered.leave(task, made.finished.result)
+        remembered.fix_answer(task, made.finished.result)
         return made.finished
 
     async def _hand_in(self, link: SiteLink, task: Task, fate: Fate, answer: FinishedTask) -> None:

@@ -30,7 +30,7 @@ from hanse_fabric.doors.frames import read_answer, read_request, write_answer, w
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import AuditEvent, Message
-from hanse_fabric.messages.doors import Asked
+from hanse_fabric.messages.doors import DoorRequest
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_fabric.text_files import parse_yaml
@@ -308,7 +308,9 @@ def _targets() -> Mapping[str, Target]:
     for name, codecs in _CODECS.items():
         found[f"encoded-{name}"] = _encoded(codecs)
     found["delta"] = _delta()
-    head = Asked(kind="tasks", project="p", participant="north", nonce="0" * 32, run="run000000001", step="r1-train")
+    head = DoorRequest(
+        kind="tasks", project="p", participant="north", nonce="0" * 32, run="run000000001", step="r1-train"
+    )  # fmt: skip
     request = write_request(SigningKey.from_seed(bytes(32)), head, b"{}")
     found["door-request"] = Target(_request_at_door, (request,), text_at=66, width=2, order="big")
     answers = (write_answer(_REQUEST, b"{}"), write_refusal(_REQUEST, HanseError(ErrorCode.GONE, "step: closed")))

@@ -17,7 +17,7 @@ from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.frames import read_answer, write_request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import Asked, ParticipantRecord, Presence
+from hanse_fabric.messages import DoorRequest, ParticipantRecord, Presence
 from hanse_fabric.messages.doors import KnownTasks
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import DOORS, PARTICIPANTS, TELL, Door, Role
@@ -36,7 +36,7 @@ class Coast:
 
     def signed(self, kind: Door, content: bytes = b"") -> bytes:
         """What north has signed and the leaf node's operator has come by, as when it connected there."""
-        return write_request(self.key, Asked(kind=kind.value, nonce=secrets.token_hex(16), **NORTH), content)
+        return write_request(self.key, DoorRequest(kind=kind.value, nonce=secrets.token_hex(16), **NORTH), content)
 
     async def brings(self, kind: Door, signed: bytes, region: str) -> bytes:
         return read_answer(

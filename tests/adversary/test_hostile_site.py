@@ -25,7 +25,7 @@ from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.frames import write_request
 from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Asked
+from hanse_fabric.messages import DoorRequest
 from hanse_fabric.names import derive_id
 from hanse_fabric.queue import stream_of
 from hanse_fabric.subjects import (
@@ -217,7 +217,7 @@ async def test_no_site_silences_another_by_the_id_of_its_message(league: League)
     ids = [run, subject, derive_id(subject, hashlib.sha256(b"the answer").hexdigest())]
     for number, guessed in enumerate(ids):
         own = DOORS[Door.RESULT].of(region="hub", project="triage", participant="bad")
-        head = Asked(
+        head = DoorRequest(
             kind="result", project="triage", participant="bad", nonce=f"{number:032x}", run=run, step="r1-train"
         )
         request = write_request(bad.doors.key, head, b"%d" % number)

@@ -29,7 +29,6 @@ from hanse_datapod.policy.questions import Questions
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.words import unpack_words
-from hanse_genomics.verbs import Asked
 from hanse_learning.pooled.count import FRACTION_BITS
 from hanse_learning.pooled.layout import CALIBRATION_BINS, Counts, told_of
 from hanse_learning.pooled.pairs import shape_of
@@ -37,6 +36,7 @@ from hanse_learning.pooled.scores import LARGEST, SMALLEST
 from hanse_learning.preparation.histograms import keys
 from hanse_learning.preparation.order import KEY_BITS, MOST_PREFIXES, number_of
 from hanse_learning.preparation.plan import HISTOGRAM, rings
+from hanse_privacy.joint import Computation
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.tally import sum_tallies
 from hanse_schemas.metrics import COARSE, FINEST_CELLS, MOST_CLASSES
@@ -71,7 +71,7 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 async def counts(hub: LyingHub, number: int, run: int, depth: int, prefixes: list[int]) -> tuple[Array | None, str]:
     """(prefixes, 2^BITS) counts of all sites' cells; or why there are none."""
-    plan = plan_of(Asked("prepare", "sums", rings=rings((HISTOGRAM,), SITES)), SITES)
+    plan = plan_of(Computation("prepare", "sums", rings=rings((HISTOGRAM,), SITES)), SITES)
     session, name = f"s{number}", f"run{run:09}"
     config = {"prepare": RULES, "quantiles": {"depth": depth, "bits": BITS, "prefixes": {"age": prefixes}}}
     results = await hub.ask(

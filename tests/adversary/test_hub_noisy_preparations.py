@@ -18,10 +18,10 @@ from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Outcome, PrivacyTerms, Result, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.tensors.file import decode_tensors
-from hanse_genomics.verbs import Asked
 from hanse_learning.preparation.noisy import BINS, NOISY, STEP, noisy_rings
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.joint import Computation
 from hanse_privacy.ledger import NAME as LEDGER
 from hanse_privacy.noise.counts import CountNoise
 from hanse_workflows.joint_sums import plan_of
@@ -49,7 +49,7 @@ def cut_at(low: float, high: float) -> dict[str, Any]:
 
 async def targets_mean_age(hub: LyingHub) -> tuple[float | None, str]:
     """All others' ages are cut to the lower end of far ones, so that the hub knows what they add."""
-    plan = plan_of(Asked("prepare", "sums", rings=noisy_rings(len(ROWS))), len(ROWS))
+    plan = plan_of(Computation("prepare", "sums", rings=noisy_rings(len(ROWS))), len(ROWS))
     results = await hub.ask(
         *(
             hub.task(

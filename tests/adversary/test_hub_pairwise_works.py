@@ -256,7 +256,7 @@ async def test_an_answer_that_left_is_not_made_again_after_the_journal_is_lost(a
 async def test_control_without_the_memory_of_answers_two_under_one_mask_tell_their_difference(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("check", "claim", "leave", "check_people"):
+    for name in ("check", "claim", "fix_answer", "check_people"):
         monkeypatch.setattr(Works, name, lambda *_, **__: None)
     async with attacked() as hub:
         read, apart, why = await masked_twice(hub)

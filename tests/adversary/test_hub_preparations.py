@@ -23,10 +23,10 @@ from hanse_datapod.masking import plan as plans
 from hanse_fabric.messages import RingPlan, TaskKind
 from hanse_fabric.messages.masking import Ring
 from hanse_fabric.tensors.file import decode_tensors
-from hanse_genomics.verbs import Asked
 from hanse_learning import binding
 from hanse_learning.preparation.plan import counted, rings
 from hanse_learning.preparation.scales import SUM_FRACTION
+from hanse_privacy.joint import Computation
 from hanse_privacy.ring import files as ring_files
 from hanse_privacy.ring import limbs
 from hanse_schemas.prepare import rules_of
@@ -58,7 +58,7 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def honest() -> RingPlan:
-    return plan_of(Asked("prepare", "sums", rings=rings(counted(rules_of(RULES)).arrays, len(ROWS))), len(ROWS))
+    return plan_of(Computation("prepare", "sums", rings=rings(counted(rules_of(RULES)).arrays, len(ROWS))), len(ROWS))
 
 
 async def summed(

@@ -26,8 +26,8 @@ from hanse_genomics.files import text
 from hanse_genomics.files.snps import CommonSnps
 from hanse_genomics.simulation import CohortPlan
 from hanse_genomics.site import STEPS, SiteStudy
-from hanse_genomics.verbs import Asked
 from hanse_learning.binding import task_seed
+from hanse_privacy.joint import Computation
 from hanse_privacy.ring import files as ring_files
 from hanse_privacy.ring.limbs import ring as people_ring
 from hanse_schemas.schema import GenotypesSchema
@@ -90,7 +90,7 @@ async def opened(hub: LyingHub) -> None:
     result = await asked(hub, 1, "open", None)
     snps = common(decode_tensors(await hub.file(result, result.update))[1])
     people = people_ring(len(hub.stage.names))
-    plan = plan_of(Asked("samples", "samples", rings={"people": people, "swapped": people}), len(hub.stage.names))
+    plan = plan_of(Computation("samples", "samples", rings={"people": people, "swapped": people}), len(hub.stage.names))
     result = await asked(hub, 2, "samples", plan, extras={"snps": sent(snps.arrays())})
     assert not refusals({"": result})
 
@@ -103,7 +103,7 @@ async def largest_count(hub: LyingHub) -> tuple[int, int]:
     while low < high:
         bound = (low + high) // 2
         ring = Ring(bits=32, fraction=0, bound=bound)
-        plan = plan_of(Asked("counts", "chi_square", rings={"counts": ring}), len(hub.stage.names))
+        plan = plan_of(Computation("counts", "chi_square", rings={"counts": ring}), len(hub.stage.names))
         settings = {"start": SNP, "stop": SNP + 1, "groups": ["case"], "another": number}
         result = await asked(hub, number, "chi_square", plan, settings)
         low, high = (low, bound) if result.outcome is Outcome.DONE else (bound + 1, high)

@@ -23,9 +23,9 @@ from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.messages import HiddenFailure, PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy
-from hanse_genomics.verbs import Asked
 from hanse_learning.preparation.noisy import NOISY, STEP, noisy_rings
 from hanse_learning.preparation.plan import counted, rings
+from hanse_privacy.joint import Computation
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
@@ -81,7 +81,7 @@ async def summed(
 ) -> tuple[dict[str, Any] | None, str]:
     """The sums of these sites by name; or why there are none."""
     needed = noisy_rings(len(ROWS)) if noise else rings(counted(rules_of(prepare)).arrays, len(ROWS))
-    plan = plan_of(Asked("prepare", "sums", rings=needed), len(ROWS))
+    plan = plan_of(Computation("prepare", "sums", rings=needed), len(ROWS))
     session, run = f"s{number}", f"run{number:09}"
     asked = {"kind": TaskKind.PREPARE, "plan": plan, "run": run, "round": 0, "privacy": noise}
     results = await hub.ask(*(hub.task(name, session, config={"prepare": prepare}, **asked) for name in names))

@@ -73,7 +73,11 @@ FORMS: Mapping[tuple[str, str], tuple[str, ...]] = {
 RUN_BY: Mapping[tuple[str, str], tuple[Any, ...]] = {
     ("README.md", "python"): (2, "tests/deploy/test_wheels.py", "tests/e2e/test_pages.py"),
     ("docs/bring-your-code.md", "python"): (1, "tests/unit/datapod_worker/test_bring_your_code_docs.py"),
-    ("docs/extending.md", "python"): (7, "tests/unit/learning/test_extending_docs.py"),
+    ("docs/extending.md", "python"): (
+        8,
+        "tests/unit/learning/test_extending_docs.py",
+        "tests/simulation/test_joint_computations.py",
+    ),
     ("docs/extending.md", "toml"): (1, "tests/unit/learning/test_extending_docs.py"),
     ("docs/gwas.md", "python"): (1, "tests/e2e/test_pages.py"),
     ("docs/http-api.md", "json"): (1, "tests/unit/coordinator_api/test_http_api_page.py"),

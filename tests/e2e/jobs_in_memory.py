@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from hanse_lab.meetings import Meetings
+from hanse_lab.sent_counts import SentCounts
 from hanse_lab.site import LabSite, Setting
-from hanse_lab.tally import Tally
 from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples, pose
@@ -39,7 +39,7 @@ def digest_in_memory(
     )
     setting = Setting(
         check_model(job.model), train, pose(TypeAdapter(DataSchema).validate_python(dict(schema)), None), job.seed,
-        frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, Tally(None), meetings,
+        frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, SentCounts(None), meetings,
     )  # fmt: skip
     return conduct(job, {name: site(name, setting, examples(path)) for name, path in files.items()}).digest
 

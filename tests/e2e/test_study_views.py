@@ -20,7 +20,7 @@ from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import RehearsalVerbs
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, Simulated, simulate
 from hanse_genomics.study import conduct
-from hanse_genomics.verbs import Asked
+from hanse_privacy.joint import Computation
 from hanse_privacy.ring.codec import encode
 from hanse_schemas.study import Study
 
@@ -70,7 +70,7 @@ class Remembering(RehearsalVerbs):
         super().__init__(*arguments)
         self.secrets: dict[str, bytes] = {}
 
-    def _answer(self, name: str, asked: Asked) -> Arrays:
+    def _answer(self, name: str, asked: Computation) -> Arrays:
         arrays = super()._answer(name, asked)
         for key, array in arrays.items() if asked.rings is not None else ():
             own = f"{key} of {name} in {asked.key}"

@@ -12,7 +12,7 @@ import pytest
 
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.telemetry import catalogue
-from hanse_operations.bus.exporter import BusExporter, tell
+from hanse_operations.bus.exporter import BusExporter, set_gauges
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
 
@@ -53,15 +53,15 @@ async def test_a_servers_state_is_shown_and_that_it_is_gone(monitored: tuple[str
 
 
 def test_a_cluster_without_a_leader_is_shown_as_such() -> None:
-    tell({"connections": 3}, {"storage": 5, "config": {"max_storage": 10}, "meta_cluster": {"name": "c"}})
+    set_gauges({"connections": 3}, {"storage": 5, "config": {"max_storage": 10}, "meta_cluster": {"name": "c"}})
     assert catalogue.BUS_LEADER.value() == 0
     assert (catalogue.BUS_STORAGE.value(), catalogue.BUS_STORAGE_LIMIT.value()) == (5, 10)
-    tell({}, {"storage": 5, "meta_cluster": {"name": "c", "leader": "nats-1"}})
+    set_gauges({}, {"storage": 5, "meta_cluster": {"name": "c", "leader": "nats-1"}})
     assert catalogue.BUS_LEADER.value() == 1
 
 
 def test_a_servers_own_certificate_is_watched() -> None:
     soon = datetime.now(UTC) + timedelta(days=3)
-    tell({"tls_cert_not_after": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}, {})
+    set_gauges({"tls_cert_not_after": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}, {})
     left = catalogue.CERTIFICATE.value(service="nats", certificate="server")
     assert timedelta(days=2).total_seconds() < left <= timedelta(days=3).total_seconds()

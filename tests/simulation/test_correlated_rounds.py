@@ -77,7 +77,7 @@ async def test_a_run_ends_where_too_few_have_rested(clock: VirtualClock, tmp_pat
     async with hub_of(clock, tmp_path, *NAMES[:3]) as made:
         record = await ended(made, correlated_job())
     assert record.state == "failed"
-    assert "1 of those present may take part again" in record.reason
+    assert "1 participants of those present may take part again" in record.reason
 
 
 class Mortal(Trainer):

@@ -92,4 +92,4 @@ async def test_too_few_who_exchange_end_the_run(clock: VirtualClock, tmp_path: P
             made.let(name, anothers_key())
         record = await ended(made, job())
     assert record.state == "failed"
-    assert "0 sites can exchange noise, 3 are needed" in record.reason
+    assert "participants can exchange noise, 3 are needed" in record.reason

@@ -131,7 +131,7 @@ async def test_a_run_without_enough_participants_fails_at_its_patience(clock: Vi
     async with hub_of(clock, tmp_path, "north") as made:
         record = await ended(made, job_of())
     assert record.state == "failed"
-    assert "1 present (north)" in record.reason
+    assert "1 participants are present after 30 s, 2 are needed: north" in record.reason
 
 
 @in_virtual_time

@@ -45,7 +45,7 @@ async def test_participants_are_shown_by_state_and_the_silent_by_name() -> None:
             await roster.ready.wait()
             while roster.present("states") != ("north", "south"):
                 await roster.changed()
-        roster.tell()
+        roster.set_gauges()
         states = {
             labels["state"]: value
             for _, labels, value in catalogue.PARTICIPANTS.samples()

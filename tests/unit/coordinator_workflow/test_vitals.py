@@ -46,22 +46,22 @@ def test_an_open_step_shows_its_age_and_after_some_seconds_whom_it_waits_for(clo
     with board.watching(run):
         with run.phase("train", "r3-train", lambda: waiting):
             clock.now += 4
-            board.tell()
+            board.set_gauges()
             assert shown(catalogue.RUN_STEP, "v1") == {("r", "train"): 4}
             assert shown(catalogue.RUN_WAITING, "v1") == {("r",): 2}
             assert shown(catalogue.RUN_ROUND, "v1") == {("r",): 3}
             assert shown(catalogue.WAITED_FOR, "v1") == {}
             clock.now += 6
             waiting.remove("north")
-            board.tell()
+            board.set_gauges()
             assert shown(catalogue.WAITED_FOR, "v1") == {("r", "south"): 10}
             assert shown(catalogue.RUN_IDLE, "v1") == {("r",): 0}, "somebody has answered"
             clock.now += 30
-            board.tell()
+            board.set_gauges()
             assert shown(catalogue.RUN_IDLE, "v1") == {("r",): 30}
-        board.tell()
+        board.set_gauges()
         assert shown(catalogue.RUN_STEP, "v1") == shown(catalogue.WAITED_FOR, "v1") == {}
-    board.tell()
+    board.set_gauges()
     for metric in (catalogue.RUN_ROUND, catalogue.RUN_IDLE, catalogue.RUN_WAITING, catalogue.RUN_STEP):
         assert shown(metric, "v1") == {}, "a run that has left leaves no series"
 
@@ -113,30 +113,30 @@ def test_names_and_runs_are_so_many_at_most(clock: Seconds) -> None:
         for each in watching:
             each.__enter__()
         runs[0].look(clock.now)
-        board.tell()
+        board.set_gauges()
         clock.now += 60
-        board.tell()
+        board.set_gauges()
         assert shown(catalogue.RUN_WAITING, "v4")[("r000",)] == 500, "their number is always told"
         assert len(shown(catalogue.WAITED_FOR, "v4")) == MOST_NAMED
         assert len(shown(catalogue.RUN_IDLE, "v4")) == MOST_RUNS
         for each in watching:
             each.__exit__(None, None, None)
-    board.tell()
+    board.set_gauges()
 
 
 def test_a_queue_is_what_was_asked_for_and_not_answered_and_is_shown_empty_too(clock: Seconds) -> None:
     backlog = Backlog()
-    backlog.tell(["aggregators"], clock)
+    backlog.set_gauges(["aggregators"], clock)
     assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == 0
     with backlog.waiting("aggregators", clock):
         clock.now += 9
         with backlog.waiting("aggregators", clock), backlog.waiting("exchanges", clock):
             clock.now += 1
-            backlog.tell(["aggregators"], clock)
+            backlog.set_gauges(["aggregators"], clock)
             assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == 2
             assert catalogue.QUEUE_OLDEST.value(queue="aggregators") == 10
             assert catalogue.QUEUE_OLDEST.value(queue="exchanges") == 1
-    backlog.tell(["aggregators"], clock)
+    backlog.set_gauges(["aggregators"], clock)
     assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == catalogue.QUEUE_OLDEST.value(queue="aggregators") == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from directory_transfer import DirectoryTransfer
 from hanse_datapod.agent import watched_work
 from hanse_datapod.answers.plain import reference_to
-from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric import durable
@@ -211,7 +211,7 @@ async def test_a_site_whose_line_is_spent_for_the_day_sits_out_in_words(tmp_path
     await site.start()
     await site.give(task())
     await site.results(1)
-    moved, now = Moved(site.home), datetime.now(UTC).timestamp()
+    moved, now = LineDay(site.home), datetime.now(UTC).timestamp()
     moved.begin([task().model], now, mib)  # the same model again is nothing more
     changed = task(step="r2-train").model.model_copy(update={"digest": "0" * 64})
     await site.give(task(step="r2-train", model=changed))

@@ -58,13 +58,13 @@ def test_an_answer_that_left_is_never_made_again_whatever_was_restarted(works, t
     works.claim(asked(), ANSWER, state())
     works.check(asked())  # it has not left: a crash came between
     works.claim(asked(), OTHER, state())
-    works.leave(asked(), OTHER)
-    works.leave(asked(), OTHER)
+    works.fix_answer(asked(), OTHER)
+    works.fix_answer(asked(), OTHER)
     works = Works(tmp_path)
     assert code(works.check, asked()) is ErrorCode.GONE
     assert code(works.claim, asked(), ANSWER, state()) is ErrorCode.GONE
-    assert code(works.leave, asked(), ANSWER) is ErrorCode.GONE
-    works.leave(asked(), OTHER)
+    assert code(works.fix_answer, asked(), ANSWER) is ErrorCode.GONE
+    works.fix_answer(asked(), OTHER)
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
@@ -224,14 +224,14 @@ def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_p
     whole = among(range(1, 13))
     works.claim(asked(), ANSWER, state(), among=whole)
     assert code(works.reveal, "run", "s1", whole, whole.members) is ErrorCode.GONE  # nothing has left
-    works.leave(asked(), ANSWER)
+    works.fix_answer(asked(), ANSWER)
     works.reveal("run", "s1", whole, whole.members)
     works.reveal("run", "s1", whole, whole.members)
     assert code(works.reveal, "run", "s1", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
     works = Works(tmp_path)
     assert code(works.claim, asked("s2"), ANSWER, state(), among=among(range(1, 12))) is ErrorCode.CONFLICT
     works.claim(asked("s2"), ANSWER, state(), among=whole)
-    works.leave(asked("s2"), ANSWER)
+    works.fix_answer(asked("s2"), ANSWER)
     assert code(works.reveal, "run", "s2", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
     works.claim(asked("s3", work=b"v" * 32), ANSWER, state(), among=among(range(1, 12)))
 
@@ -239,7 +239,7 @@ def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_p
 def test_a_sum_is_not_unmasked_once_its_work_went_on_in_another_session_of_whichever_run(works):
     whole = among(range(1, 13))
     works.claim(asked(), ANSWER, state(), among=whole)
-    works.leave(asked(), ANSWER)
+    works.fix_answer(asked(), ANSWER)
     assert code(works.share, b"w" * 32, among(range(1, 5), 3)) is ErrorCode.CONFLICT
     works.share(b"v" * 32, among(range(1, 5), 3))
     works.share(b"w" * 32, among(range(1, 5), 4))
@@ -254,7 +254,7 @@ def test_sums_that_need_no_unmasking_are_unmasked_when_they_begin(works):
     works.begin(asked("s2", work=b"v" * 32), DataState(), among(range(1, 12)))
     works.begin(asked("s3"), DataState(), whole)
     works.claim(asked("s3"), ANSWER, DataState(), among=whole)
-    works.leave(asked("s3"), ANSWER)
+    works.fix_answer(asked("s3"), ANSWER)
 
 
 def test_sums_that_are_begun_again_are_held_against_the_data_that_they_were_made_of(works):
@@ -280,7 +280,7 @@ def test_near_answers_among_the_same_members_are_unmasked_side_by_side_for_the_s
     whole, chunks = among(range(1, 13)), [asked(), asked("s2", work=b"v" * 32), asked("s3", work=b"u" * 32)]
     for chunk in chunks:
         works.claim(chunk, ANSWER, state(), tag=b"t" * 16, among=whole)
-        works.leave(chunk, ANSWER)
+        works.fix_answer(chunk, ANSWER)
     works.reveal("run", "s2", whole, whole.members)
     assert code(works.reveal, "run", "s1", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
     works.reveal("run", "s1", whole, whole.members)

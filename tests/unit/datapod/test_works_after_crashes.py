@@ -60,7 +60,7 @@ class Datapod:
         if dies:
             self.start()
             return False
-        self.works.leave(asked, answer)
+        self.works.fix_answer(asked, answer)
         self.left.setdefault(number, set()).add(answer)
         return True
 

@@ -74,7 +74,7 @@ from hanse_fabric.messages import (
     UpdateInput,
     WorkRecord,
 )
-from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
+from hanse_fabric.messages.doors import DoorRequest, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.strict_json import SMALL
@@ -184,7 +184,7 @@ EXAMPLES: tuple[Message, ...] = (
         subject="hanse.v1.presence.triage.north", sequence=7, at=AT, code="invalid-input", reason="not JSON", size=9,
         head=b"AQID",
     ),
-    Asked(
+    DoorRequest(
         kind="exchange", project="triage", participant="north", nonce="1" * 32, run="abcdefghijkl", step="r1-train",
         key="mean", digest="a" * 64,
     ),

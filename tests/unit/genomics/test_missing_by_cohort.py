@@ -16,7 +16,7 @@ from hanse_genomics.reasons import Reason
 from hanse_genomics.rehearsal import RehearsalVerbs
 from hanse_genomics.site import STEPS, SiteStep, SiteStudy
 from hanse_genomics.study import conduct
-from hanse_genomics.verbs import Asked, Fact
+from hanse_privacy.joint import Computation, Fact
 from hanse_schemas.study import Study
 from plink_files import write_plink
 from plink_oracle import Pool, a1, beside, federated, run, table, tool
@@ -130,7 +130,7 @@ def test_a_study_with_sites_of_the_release_before_ends_with_what_these_can_tell(
     cohorts = split(pool, cohort, tmp_path)
 
     class Mixed(RehearsalVerbs):
-        def _answer(self, name: str, asked: Asked) -> Arrays:
+        def _answer(self, name: str, asked: Computation) -> Arrays:
             with pytest.MonkeyPatch.context() as patched:
                 if name in older:
                     for step in ("open", "logistic_first"):

@@ -23,7 +23,7 @@ from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
 from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import image
-from hanse_genomics.verbs import Asked, Fact
+from hanse_privacy.joint import Computation, Fact
 from hanse_schemas.study import QualityControl, Structure, Study
 
 PLAN = Plan(
@@ -63,10 +63,10 @@ async def find(simulated: Simulated, study: Study, state: Path, names: Mapping[s
 async def search(cohorts: Mapping[str, Cohort], study: Study, state: Path) -> Found:
     """Run the steps that a study runs before its regressions."""
     verbs = RehearsalVerbs(cohorts, study, state)
-    opened = await verbs.compute(Asked("open", "open"))
+    opened = await verbs.compute(Computation("open", "open"))
     snps = opened.outputs["snps"]
     sampled = await verbs.compute(
-        Asked(
+        Computation(
             "samples",
             "samples",
             to_sites={"snps": snps},

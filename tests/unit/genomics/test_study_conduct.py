@@ -21,7 +21,7 @@ from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.reasons import WORDS, Reason, words
 from hanse_genomics.rehearsal import RehearsalVerbs, rehearse
 from hanse_genomics.study import conduct, cut
-from hanse_genomics.verbs import Asked, Made
+from hanse_privacy.joint import Computation, JointOutcome
 from hanse_privacy.ring.plan import capacity, largest_sum
 from hanse_schemas.study import Study
 from plink_files import random_copies, write_plink
@@ -73,7 +73,7 @@ def test_a_replay_asks_for_the_same_computations(cohorts: dict[str, Path], tmp_p
     for time in range(2):
         verbs = verbs_of(asked, cohorts, tmp_path / str(time))
         asyncio.run(conduct(verbs, asked))
-        keys.append({one.key: (one.step, dict(one.settings), one.rings) for one in verbs.asked})
+        keys.append({one.key: (one.function, dict(one.settings), one.rings) for one in verbs.asked})
         assert len(verbs.asked) == len(keys[-1]), "a key was used twice"
     assert keys[0] == keys[1]
     assert all(key == key.lower() and key.replace("-", "").isalnum() for key in keys[0])
@@ -83,8 +83,8 @@ def test_only_the_list_of_snps_crosses_unmasked(cohorts: dict[str, Path], tmp_pa
     asked = study("logistic", firth="fallback")
     verbs = verbs_of(asked, cohorts, tmp_path)
     asyncio.run(conduct(verbs, asked))
-    assert {one.step for one in verbs.asked if one.sites and one.rings is None} == {"open"}
-    assert [one.step for one in verbs.asked if not one.sites] == ["ready", "collect"]
+    assert {one.function for one in verbs.asked if one.sites and one.rings is None} == {"open"}
+    assert [one.function for one in verbs.asked if not one.sites] == ["ready", "collect"]
 
 
 def test_progress_is_told_chunk_by_chunk(cohorts: dict[str, Path], tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_worker_that_starts_anew_goes_on_with_what_is_in_the_sites_folder(
     asked = study("linear", chunk=256, in_flight=1)
 
     class Forgetful(RehearsalVerbs):
-        async def compute(self, asked: Asked) -> Made:
+        async def compute(self, asked: Computation) -> JointOutcome:
             for site in self._sites.values():
                 site.cache.clear()
             return await super().compute(asked)
@@ -116,8 +116,8 @@ def test_a_site_whose_folder_is_gone_says_so(cohorts: dict[str, Path], tmp_path:
     asked = study("chi_square")
 
     class Emptied(RehearsalVerbs):
-        async def compute(self, asked: Asked) -> Made:
-            if asked.step == "chi_square":
+        async def compute(self, asked: Computation) -> JointOutcome:
+            if asked.function == "chi_square":
                 for site in self._sites.values():
                     site.cache.clear()
                     (site.state / "matched.npz").unlink(missing_ok=True)

@@ -22,7 +22,7 @@ import hanse
 from deploy.charts import ROOT
 from deploy.pages import blocks_of
 from hanse.cli import main
-from hanse.exports.leaving import Leaving, Point
+from hanse.exports.exported import ExportedRun, Point
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.models import ModelVersion
@@ -179,13 +179,13 @@ def test_an_offline_run_of_weights_and_biases_has_it_all_and_nothing_of_this_mac
 def test_what_a_broken_export_has_left_is_made_anew(
     finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    points, into = Leaving.points, tmp_path / "into"
+    points, into = ExportedRun.points, tmp_path / "into"
 
-    def some(leaving: Leaving) -> Iterator[Point]:
-        yield next(points(leaving))
+    def some(exported: ExportedRun) -> Iterator[Point]:
+        yield next(points(exported))
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Leaving, "points", some)
+    monkeypatch.setattr(ExportedRun, "points", some)
     with pytest.raises((HanseError, OSError), match=r"No space left|cannot be written"):
         finished.export(to, into=str(into))
     assert [path.name for path in into.iterdir()] == [f".{RUN}.unfinished"]  # of which no tracker knows

@@ -72,7 +72,7 @@ def test_the_algorithm_of_the_page_makes_its_share_of_the_plain_change(defined: 
 def test_the_workflow_of_the_page_is_the_one_that_is_written_and_run_by_a_hub(tmp_path: Path) -> None:
     write("workflow", "everybody", tmp_path)  # tests/e2e/test_plugin_run.py runs it
     source = (tmp_path / "everybody" / "src" / "everybody" / "__init__.py").read_text()
-    (block,) = [block for block in blocks("python") if "Workflow" in block]
+    (block,) = [block for block in blocks("python") if "Workflow(everybody" in block]
     assert block == source
     assert sum(bool(line.strip()) for line in block.splitlines()) <= 30
 

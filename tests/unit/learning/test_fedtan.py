@@ -77,7 +77,7 @@ def run_round(
                 )
             )  # fmt: skip
         except BaseException:
-            meeting.leave()
+            meeting.withdraw()
             raise
         return arrays_of(module), made
 
@@ -273,7 +273,7 @@ def test_in_single_precision_a_large_mean_costs_the_variance_little() -> None:
 def test_a_site_whose_partner_never_comes_gets_an_error_and_keeps_its_model() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     meeting = Meeting(["a", "b"])
-    threading.Timer(0.05, meeting.leave).start()
+    threading.Timer(0.05, meeting.withdraw).start()
     with pytest.raises(HanseError) as raised, shared_statistics(module, meeting.of("a"), 2):
         module(torch.zeros(2, 3))
     assert raised.value.code is ErrorCode.QUORUM

@@ -12,7 +12,7 @@ from hanse_learning.site.algorithms import train_round
 from hanse_learning.site.dp_sgd import train_privately
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
-from hanse_learning.site.ranks import join, leave
+from hanse_learning.site.ranks import join, withdraw
 from hanse_learning.site.session import Session
 from hanse_learning.site.site_privacy import DpSgd
 from hanse_privacy.noise.source import NoiseSource
@@ -102,4 +102,4 @@ CASES = {
 if __name__ == "__main__":
     ranks = join()
     Path(sys.argv[1]).write_bytes(pickle.dumps([one(CASES[name], ranks) for name in sys.argv[2:]]))
-    leave()
+    withdraw()

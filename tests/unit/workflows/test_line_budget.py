@@ -34,7 +34,7 @@ def test_what_a_site_has_at_hand_is_not_fetched_again_and_its_last_round_says_wh
     assert lines.able(("a", "b")) == ("a", "b")  # a has m1: 60 + 10
     lines.charge(spent(("a",), {"m2": 20}, {"a": 20}))
     assert lines.able(("a", "b")) == ("b",)
-    assert lines.over(("a", "b")).startswith("participants.bytes_each: 1 sites have bytes left")
+    assert lines.over(("a", "b")).startswith("participants.bytes_each: 1 participants have bytes left")
     assert lines.over(("a", "b", "c")) == ""
 
 
@@ -122,6 +122,8 @@ def test_where_too_few_of_those_present_have_bytes_left_the_run_says_so() -> Non
         ends.choose(await run.participants("r1-participants"), 1)
 
     job = job_of(participants={"minimum": SITES, "bytes_each": 1})
-    with pytest.raises(RunFailure, match=r"0 of 4 present have bytes left for round 1.*minimum is 4") as failure:
+    with pytest.raises(
+        RunFailure, match=r"round 1: 0 of 4 participants have bytes left \(.*\), 4 are needed"
+    ) as failure:
         conduct(job, sites(), workflow=Workflow(spend_and_choose))
     assert failure.value.code is ErrorCode.QUORUM

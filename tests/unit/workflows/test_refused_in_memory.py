@@ -35,7 +35,7 @@ def test_a_job_that_must_preserve_utility_is_refused_where_it_does_not() -> None
 
 
 def test_too_few_sites_are_told_at_once() -> None:
-    with pytest.raises(RunFailure, match="the job's minimum is 5"):
+    with pytest.raises(RunFailure, match="4 participants are present after 300 s, 5 are needed"):
         conduct(job_of(participants={"minimum": 5}), sites())
 
 

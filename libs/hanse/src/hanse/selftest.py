@@ -51,12 +51,12 @@ class _Failures:
     errors: list[HanseError] = field(default_factory=list)
 
 
-def try_hub(hub: Hub, *, timeout: float = 180.0, tell: Callable[[str], None] = lambda _: None) -> None:
+def try_hub(hub: Hub, *, timeout: float = 180.0, say: Callable[[str], None] = lambda _: None) -> None:
     """Train through a hub, check the model, and leave as little as can be left.
 
     Args:
         timeout: seconds for all of it.
-        tell: is told what has been done, in plain words.
+        say: is told what has been done, in plain words.
 
     Raises:
         HanseError: whatever refused; TIMEOUT; TAMPERED when the model is not what it must be.
@@ -64,9 +64,9 @@ def try_hub(hub: Hub, *, timeout: float = 180.0, tell: Callable[[str], None] = l
     end = time.monotonic() + timeout
     name = f"test-{secrets.token_hex(4)}"
     info = hub.info()
-    tell(f"hub {info.get('name', '')} {info.get('version', '')} answers at {hub.url}")
+    say(f"hub {info.get('name', '')} {info.get('version', '')} answers at {hub.url}")
     project = hub.projects.create(name, schema=SCHEMA, description="made by `hanse hub test`")
-    tell(f"project {name} created")
+    say(f"project {name} created")
     data = _data()
     failures = _Failures()
     try:
@@ -74,15 +74,15 @@ def try_hub(hub: Hub, *, timeout: float = 180.0, tell: Callable[[str], None] = l
             tempfile.TemporaryDirectory(prefix="hanse-hub-test-") as folder,
             _sites(hub.url, project, Path(folder), data, hub.ca, failures),
         ):
-            tell(f"sites {' and '.join(_SITES)} joined")
+            say(f"sites {' and '.join(_SITES)} joined")
             run = project.run(_job(project))
             _wait(run, end, failures)
-            tell(f"{ROUNDS} rounds trained")
+            say(f"{ROUNDS} rounds trained")
             _check(run, data, Path(folder))
-            tell("the model is that of the pooled data to the bit, and the registry's signature is right")
+            say("the model is that of the pooled data to the bit, and the registry's signature is right")
     finally:
         _tidy(project)
-    tell(f"sites revoked, model archived; the project's record {name} stays, with its audit")
+    say(f"sites revoked, model archived; the project's record {name} stays, with its audit")
 
 
 def _data() -> list[_Data]:

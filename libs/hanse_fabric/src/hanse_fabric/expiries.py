@@ -25,7 +25,7 @@ class Expiries:
         self._files: dict[str, Path] = {name: file for name, file in named.items() if file is not None}
         self._read: dict[str, tuple[int, float]] = {}
 
-    def tell(self) -> None:
+    def set_gauges(self) -> None:
         """Set the gauge of each. A file that cannot be read is logged once; whoever needs the certificate fails by
         itself."""
         for name, file in self._files.items():

@@ -28,8 +28,8 @@ from hanse_fabric import garbage
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
 
-Asked = dict[str, Any]
-Run = Callable[[Asked], int]
+Order = dict[str, Any]
+Run = Callable[[Order], int]
 """What a forked process does: of what was asked to its exit status."""
 
 
@@ -61,7 +61,7 @@ def serve(run: Run) -> int:
         ready = {key.fd for key, _ in selector.select()}
         if woken in ready:
             os.read(woken, _READ_BYTES)
-            _tell_ended()
+            _write_ended()
         if 0 in ready:
             data = os.read(0, _READ_BYTES)
             if not data:
@@ -103,20 +103,20 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _begin(asked: Asked, own: tuple[int, ...], run: Run) -> None:
+def _begin(asked: Order, own: tuple[int, ...], run: Run) -> None:
     pid, parent = 0, os.getpid()
     if _of_python(asked["environment"]) == _of_python(os.environ):
         pid = os.fork()
         if pid == 0:
             _be(asked, parent, own, run)
-    _tell({"name": asked["name"], "pid": pid})
+    _write_line({"name": asked["name"], "pid": pid})
 
 
 def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
-def _tell_ended() -> None:
+def _write_ended() -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -124,14 +124,14 @@ def _tell_ended() -> None:
             return
         if not pid:
             return
-        _tell({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        _write_line({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
 
-def _tell(body: dict[str, Any]) -> None:
+def _write_line(body: dict[str, Any]) -> None:
     os.write(1, json.dumps(body).encode() + b"\n")
 
 
-def _be(asked: Asked, parent: int, own: tuple[int, ...], run: Run) -> NoReturn:
+def _be(asked: Order, parent: int, own: tuple[int, ...], run: Run) -> NoReturn:
     """What the forked process does until its end."""
     status = 1
     try:

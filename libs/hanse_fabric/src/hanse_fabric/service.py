@@ -99,7 +99,7 @@ class Service(Generic[S]):
     async def missing(self) -> dict[str, str]:
         """What keeps the service from being ready, by name; empty when it is ready."""
         missing = {}
-        await asyncio.to_thread(self._expiries.tell)
+        await asyncio.to_thread(self._expiries.set_gauges)
         tls.load_renewed()
         if self.stopping.is_set():
             missing[self.name] = "stopping"
@@ -219,7 +219,7 @@ def service_main(name: str, settings: type[S], main: Callable[[Service[S]], Awai
         loaded = load_settings(settings)
     except HanseError as error:
         configure_logging(name)
-        _tell(error)
+        _printed(error)
         sys.exit(error.exit_status)
     status = run_service(name, loaded, main)
     logging.shutdown()
@@ -233,11 +233,11 @@ async def _guarded(name: str, settings: S, main: Callable[[Service[S]], Awaitabl
     try:
         await _serve(Service(name, settings), main)
     except HanseError as error:
-        return _tell(error)
+        return _printed(error)
     except BaseExceptionGroup as group:
         first = _first(group)
         if isinstance(first, HanseError):
-            return _tell(first)
+            return _printed(first)
         log.error("the service failed", exc_info=first)
         return ErrorCode.INTERNAL.value.exit_status
     except Exception:
@@ -251,6 +251,6 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _tell(error: HanseError) -> int:
+def _printed(error: HanseError) -> int:
     log.error(error.message, extra={"code": error.code.code} | ({"hint": error.hint} if error.hint else {}))
     return error.exit_status

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, rings
-from hanse_genomics.verbs import Asked, Fact, Handle, Made, Settings, StudyVerbs
+from hanse_privacy.joint import Computation, Fact, Handle, JointOutcome, JointVerbs, Settings
 from hanse_schemas.study import Study
 
 X = 23
@@ -40,7 +40,7 @@ class Model:
     facts: Mapping[str, Fact]
 
 
-async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], codes: set[int], version: int) -> Model:
+async def prepare(verbs: JointVerbs, study: Study, sizes: Mapping[str, int], codes: set[int], version: int) -> Model:
     """Make the frame, and for logistic the model of the covariates alone.
 
     Args:
@@ -53,19 +53,19 @@ async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], cod
     """
     x_sex = X in codes and not study.sex and 0 < sizes["complete/male"] < groups.size(sizes, "complete")
     settings: dict[str, Fact] = {"x_sex": x_sex, "samples": groups.size(sizes, "complete")}
-    limbs = rings.limbs(len(verbs.cohorts))
-    summed = await verbs.compute(Asked("totals", "totals", settings, rings={"sums": limbs}))
+    limbs = rings.limbs(len(verbs.members))
+    summed = await verbs.compute(Computation("totals", "totals", settings, rings={"sums": limbs}))
     centre = {"centre": summed.outputs["centre"]}
-    made = await verbs.compute(Asked("moments", "moments", settings, to_sites=centre, rings={"products": limbs}))
+    made = await verbs.compute(Computation("moments", "moments", settings, to_sites=centre, rings={"products": limbs}))
     people, samples = groups.size(sizes, "all"), groups.size(sizes, "complete")
     frame = made.outputs["frame"]
     if study.test == "linear":
         return Model(frame, None, samples, people, version, made.facts)
     null = made.outputs["null"]
-    ring = rings.reals(_bound(samples), len(verbs.cohorts))
+    ring = rings.reals(_bound(samples), len(verbs.members))
     for iteration in range(NULL_ITERATIONS):
         step = await verbs.compute(
-            Asked(
+            Computation(
                 f"null-{iteration}",
                 "null",
                 {**settings, "iteration": iteration},
@@ -83,24 +83,24 @@ async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], cod
     )
 
 
-async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings: Settings) -> Handle:
+async def test(verbs: JointVerbs, study: Study, model: Model, key: str, settings: Settings) -> Handle:
     """A chunk's regressions: the handle of its results.
 
     Args:
         key: of the chunk; settings: its range, ploidy and groups.
     """
-    cohorts = len(verbs.cohorts)
+    cohorts = len(verbs.members)
     of = {"counts": rings.counts(model.people, cohorts), "sums": rings.reals(_bound(model.samples), cohorts)}
     if study.test == "linear":
         made = await verbs.compute(
-            Asked(f"{key}-linear", "linear", settings, to_sites={"frame": model.frame}, rings=of)
+            Computation(f"{key}-linear", "linear", settings, to_sites={"frame": model.frame}, rings=of)
         )
         return made.outputs["results"]
     present: dict[str, Fact] = {}
     if model.version > 1:
         present, of["present"] = {"present": True}, rings.coarse(_bound(model.samples), cohorts)
     made = await verbs.compute(
-        Asked(
+        Computation(
             f"{key}-logistic-0",
             "logistic_first",
             {**settings, **present},
@@ -118,20 +118,20 @@ async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings
 
 
 async def _iterate(
-    verbs: StudyVerbs,
+    verbs: JointVerbs,
     model: Model,
     key: str,
     kind: str,
     iteration: int,
     settings: Settings,
-    made: Made,
-) -> Made:
-    cohorts = len(verbs.cohorts)
+    made: JointOutcome,
+) -> JointOutcome:
+    cohorts = len(verbs.members)
     of = {"sums": rings.reals(_bound(model.samples), cohorts)}
     if kind == "penalised":
         of["third"] = rings.reals(_third_bound(model.samples), cohorts)
     return await verbs.compute(
-        Asked(
+        Computation(
             key,
             kind,
             {**settings, "iteration": iteration},

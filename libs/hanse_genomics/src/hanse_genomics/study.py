@@ -18,7 +18,7 @@ from hanse_genomics.groups import Ploidy
 from hanse_genomics.names import covariates
 from hanse_genomics.notes import left_out
 from hanse_genomics.structure.conduct import components, remarks
-from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
+from hanse_privacy.joint import Computation, Fact, Handle, JointVerbs
 from hanse_schemas.study import Study
 
 LEAST_COHORTS = 3
@@ -50,7 +50,7 @@ class _Told:
     notes: list[str] = field(default_factory=list)
 
 
-async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
+async def conduct(verbs: JointVerbs, study: Study) -> dict[str, Handle]:
     """Run a study.
 
     Returns:
@@ -61,11 +61,11 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
             the hub's function has found wrong.
     """
     _check_cohorts(verbs, study)
-    first = (Asked("open", "open"), Asked("ready", "ready", sites=False))
+    first = (Computation("open", "open"), Computation("ready", "ready", sites=False))
     opened, _ = await run_bounded([partial(verbs.compute, asked) for asked in first], len(first))
     snps = opened.outputs["snps"]
-    numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.cohorts)))
-    sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=numbers))
+    numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.members)))
+    sampled = await verbs.compute(Computation("samples", "samples", to_sites={"snps": snps}, rings=numbers))
     told = _Told({**opened.facts, "swapped": sampled.facts["swapped"]}, _sizes(sampled.facts))
     told.notes += left_out(study, opened.facts)
     if study.structure.components:
@@ -83,8 +83,8 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
         nonlocal done
         settings = _settings(study, chunk, told.sizes)
         if model is None:
-            ring = rings.counts(groups.size(told.sizes, "all"), len(verbs.cohorts))
-            made = await verbs.compute(Asked(f"{chunk.key}-counts", study.test, settings, rings={"counts": ring}))
+            ring = rings.counts(groups.size(told.sizes, "all"), len(verbs.members))
+            made = await verbs.compute(Computation(f"{chunk.key}-counts", study.test, settings, rings={"counts": ring}))
             results = made.outputs["results"]
         else:
             results = await regression.test(verbs, study, model, chunk.key, settings)
@@ -95,7 +95,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     results = await run_bounded([partial(one, chunk) for chunk in chunks], study.in_flight)
     keys = [chunk.key for chunk in chunks]
     collected = await verbs.compute(
-        Asked(
+        Computation(
             "collect",
             "collect",
             {
@@ -148,11 +148,11 @@ def _settings(study: Study, chunk: Chunk, sizes: Mapping[str, int]) -> dict[str,
     }
 
 
-def _check_cohorts(verbs: StudyVerbs, study: Study) -> None:
-    if len(verbs.cohorts) < LEAST_COHORTS and not study.few_cohorts:
+def _check_cohorts(verbs: JointVerbs, study: Study) -> None:
+    if len(verbs.members) < LEAST_COHORTS and not study.few_cohorts:
         raise HanseError(
             ErrorCode.FORBIDDEN,
-            f"cohorts: {len(verbs.cohorts)}, expected at least {LEAST_COHORTS}: each of two could take its own "
+            f"cohorts: {len(verbs.members)}, expected at least {LEAST_COHORTS}: each of two could take its own "
             "part off the sum and have the other's",
             hint="if every site agrees (studies.minimum_cohorts in its policy), set study.few_cohorts",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
 from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.server.config.foreign import plugins_of
-from hanse_schemas.job import Job
+from hanse_schemas.job import Job, Participation
 from hanse_workflows.submission import check_submitted
 
 _FORMAT = 3
@@ -126,7 +125,7 @@ def _job(experiment: Experiment, name: str, sites: int) -> Job:
     variant = experiment.algorithms[name]
     sites = 1 if variant.pooled else sites
     among = experiment.participants
-    needed = math.ceil(among.quorum * asked_of(sites, among.fraction) - 1e-9)
+    needed = Participation(minimum=1, quorum=among.quorum).needed(asked_of(sites, among.fraction))
     try:
         job = Job.model_validate(
             {

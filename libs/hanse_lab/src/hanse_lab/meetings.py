@@ -26,9 +26,9 @@ class Meetings:
         """A site's seat at the round's meeting."""
         return self._of(number).of(name)
 
-    def leave(self, number: int) -> None:
+    def withdraw(self, number: int) -> None:
         """A site has failed: whoever waits for it is told so."""
-        self._of(number).leave()
+        self._of(number).withdraw()
 
     def _of(self, number: int) -> Meeting:
         with self._lock:

@@ -17,8 +17,8 @@ from hanse_lab.data import shares_of
 from hanse_lab.experiment import SMALLER_IS_BETTER
 from hanse_lab.meetings import Meetings
 from hanse_lab.privacy import noise_source
+from hanse_lab.sent_counts import SentCounts
 from hanse_lab.site import LabSite, Setting
-from hanse_lab.tally import Tally
 from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples
@@ -35,7 +35,7 @@ class CellOutcome(Frozen):
         metrics: by name, for each of them; over sites with models or tests of their own the mean.
         worst: the same for the site that is worst off, where sites differ.
             `validation accuracy` and the like are of the examples by which rows are chosen; `agreement` and `unmasked`
-            of the signs of a round's updates (`Tally.agreement`); `pruned` of its sites' masks.
+            of the signs of a round's updates (`SentCounts.agreement`); `pruned` of its sites' masks.
         sent: bytes of each round, from the first, up and down.
         messages: rounds of messages in each round.
         epsilon: that the site with the most has spent; None: there is no privacy.
@@ -92,7 +92,7 @@ class _PlayedCell:
         self.setting = Setting(
             check_model(task.job.model), train, shares.problem, task.job.seed,
             frozenset(strategy.reduction.needs()) & {"first_loss"},
-            Tally(None if strategy.sign_mask is None else strategy.sign_mask.tau),
+            SentCounts(None if strategy.sign_mask is None else strategy.sign_mask.tau),
             Meetings(partial(sample, tuple(names.values()), self.job)) if sums_within_rounds else None,
             absent=task.absent,
         )  # fmt: skip
@@ -125,8 +125,8 @@ class _PlayedCell:
     def told(self, kind: str, number: int, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         """A round is over: what it has sent."""
         if kind == "round-finished":
-            self.sent.append(self.setting.tally.traffic[number])
-            self.messages.append(self.setting.tally.messages[number])
+            self.sent.append(self.setting.counts.traffic[number])
+            self.messages.append(self.setting.counts.messages[number])
 
     def measure(self, model: bytes, lineage: Lineage) -> None:
         """Measure a version, or each honest site's own model."""
@@ -138,8 +138,8 @@ class _PlayedCell:
             chosen_by = _mean([site.evaluate(lineage.round, arrays, validation) for site in sites])
             measured |= {f"validation {name}": value for name, value in chosen_by.items()}
         self.rounds.append(lineage.round)
-        tally = self.setting.tally
-        self.measured.append(measured | tally.agreement(lineage.round) | tally.pruned(lineage.round))
+        counts = self.setting.counts
+        self.measured.append(measured | counts.agreement(lineage.round) | counts.pruned(lineage.round))
         if not self._alike:
             self.worst.append(
                 {

@@ -17,7 +17,7 @@ from hanse_lab.attacks import poisoned, sent
 from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
 from hanse_lab.privacy import Spent, noise_source
-from hanse_lab.tally import Tally
+from hanse_lab.sent_counts import SentCounts
 from hanse_learning.codecs.at_site import read_model, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
 from hanse_learning.site.algorithms import adapt
@@ -40,7 +40,7 @@ class Setting:
     """What all sites of a cell have in common.
 
     Attributes:
-        tally: what they send.
+        counts: what they send.
         meetings: where sites sum in the middle of training; None where they do not.
         absent: probability of a site not to answer in a round.
         spent: what their noise costs.
@@ -51,7 +51,7 @@ class Setting:
     problem: Problem
     seed: int
     wanted: frozenset[str]
-    tally: Tally
+    counts: SentCounts
     meetings: Meetings | None = None
     absent: float = 0.0
     spent: Spent = field(default_factory=Spent)
@@ -99,7 +99,7 @@ class LabSite:
             return self._train(task, objects, seat or Alone())
         except BaseException:
             if self._setting.meetings is not None:
-                self._setting.meetings.leave(task.round)
+                self._setting.meetings.withdraw(task.round)
             raise
 
     def _train(self, task: Task, objects: Mapping[str, bytes], sums: Sums) -> Made:
@@ -120,7 +120,7 @@ class LabSite:
             update = sent(update, self._attack, entries.travelling)
         data, up = self._encoded(task, entries.travelling, update)
         beside = sum(_size(arrays) for arrays in made.extras.values())
-        self._setting.tally.add(
+        self._setting.counts.add(
             task.round, min(_size(model), len(objects["model"])) + up + 2 * beside, made.metrics,
             [update[entry.name] for entry in entries.travelling if entry.rule is Rule.PARAMETER],
         )  # fmt: skip

@@ -36,7 +36,7 @@ from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 
 
-def moved(
+def model_after(
     strategy: Strategy, model: Tensor, rows: Sequence[Tensor], weights: Array, state: Mapping[str, Tensor], round_: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """What `Strategy.apply` makes of `model` (n,) and `state` (n,) by `rows` K x (n,); nothing is changed in place.

@@ -20,7 +20,7 @@ from hanse_schemas import schema as schemas
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare
 from hanse_schemas.reference import Section, page, sections
-from hanse_schemas.reference.sections import Forms, Given, Place
+from hanse_schemas.reference.sections import FieldOf, Forms, Given
 from hanse_schemas.resources import Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -42,7 +42,7 @@ def _plugged(group: str) -> Forms:
     return tuple(form for form in loaded if form not in _HUBS_OWN)
 
 
-def _inside() -> dict[Place, Forms]:
+def _inside() -> dict[FieldOf, Forms]:
     return {
         (jobs.Job, "model"): get_args(AnyModel),
         (jobs.Job, "train"): (TrainConfig,),
@@ -61,11 +61,11 @@ _OF_SCHEMA: dict[type[BaseModel], tuple[str, ...]] = {
     NumberRule: ("minimum", "maximum", "formats"),
     CategoryRule: ("values",),
 }
-_HUBS: list[Place] = [(rule, key) for rule, keys in _OF_SCHEMA.items() for key in ("name", "kind", *keys)]
-_UNNAMED: frozenset[Place] = frozenset({*_HUBS, (Prepare, "fitted")})
+_HUBS: list[FieldOf] = [(rule, key) for rule, keys in _OF_SCHEMA.items() for key in ("name", "kind", *keys)]
+_UNNAMED: frozenset[FieldOf] = frozenset({*_HUBS, (Prepare, "fitted")})
 
 
-_EXAMPLES: Mapping[Place, Any] = {
+_EXAMPLES: Mapping[FieldOf, Any] = {
     (jobs.Job, "workflow"): "association_study",
     (jobs.Job, "rounds"): 20,
     (jobs.Job, "model"): {"name": "mlp", "hidden": [64]},

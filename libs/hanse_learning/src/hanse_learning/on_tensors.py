@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from hanse_learning.exact_tensors import has_form, has_step, moved, working_type
+from hanse_learning.exact_tensors import has_form, has_step, model_after, working_type
 from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.geometric_median import GeometricMedian
 from hanse_learning.server.gram import GRAM
@@ -74,7 +74,7 @@ class TorchTensors:
             return
         for part in _parts(rows):
             own = {name: array[part] for name, array in state.items()}
-            after, kept = moved(strategy, model[part], [row[part] for row in rows], weights, own, round_)
+            after, kept = model_after(strategy, model[part], [row[part] for row in rows], weights, own, round_)
             model[part] = after
             for name, array in kept.items():
                 state[name][part] = array

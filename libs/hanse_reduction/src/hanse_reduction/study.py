@@ -19,15 +19,13 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_genomics import hub
+from hanse_privacy.joint import SUMS
 from hanse_reduction.sources import Inputs
 from hanse_reduction.study_sum import Arrays, Reader, plain_arrays, summed_arrays
 from hanse_schemas.study import Study
 
 STUDY_INLINE = 8 << 10
 """Outputs up to this size (bytes) travel on the bus, and stand in the run's journal: larger ones go to the store."""
-
-SUMS = "sums"
-"""A function of any run: the sums themselves are what is found."""
 
 MOST_FACTS = 128 << 10
 """Bytes of a step's facts."""

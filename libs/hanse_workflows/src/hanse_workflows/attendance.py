@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.names import derive_seed
-from hanse_schemas.job import Job, Participation
+from hanse_schemas.job import Job
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body
 
 NAMED_IN_FULL = 1_000
@@ -85,16 +86,6 @@ class EnrolledKeys:
         return {name: bytes.fromhex(key) for name, key in self._known.items()}
 
 
-def too_few_present(there: Collection[str], wanted: Participation) -> RunFailure:
-    """The job's minimum has not come within its patience."""
-    return RunFailure(
-        ErrorCode.QUORUM,
-        f"participants: {len(there)} present ({', '.join(there) or 'none'}) after {wanted.patience:g} s, "
-        f"the job's minimum is {wanted.minimum}",
-        hint="start the sites' datapods, or lower participants.minimum",
-    )
-
-
 LARGEST_COHORT = 4_000
 """Participants of one round: their answers are one entry of the journal (deflated: 72 bytes each with two metrics, 215
 with the longest names and eight), which is one message of the bus (1 MiB). Projects may have any number, of whom a
@@ -125,12 +116,11 @@ def sample(
     if resting:
         present = tuple(name for name in present if name not in resting)
         if len(present) < job.participants.minimum:
-            raise RunFailure(
-                ErrorCode.QUORUM,
-                f"round {number}: {len(present)} of those present may take part again, the job's minimum is "
-                f"{job.participants.minimum}; privacy.min_separation keeps {len(resting)} away",
+            raise too_few(
+                f"round {number}", len(present), None, "of those present may take part again", job.participants.minimum,
+                why=f"privacy.min_separation keeps {len(resting)} away",
                 hint="enrol more participants, or lower participants.fraction, participants.minimum or min_separation",
-            )
+            )  # fmt: skip
         count = min(count, len(present))
     if count == len(present):
         return present

@@ -8,16 +8,17 @@ quorum.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
 from hanse_learning.config.exchange_patience import round_patience
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
-from hanse_workflows.failures import RunFailure
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Verbs
 
 IN_VAIN = ErrorCode.QUORUM.code
@@ -25,30 +26,42 @@ IN_VAIN = ErrorCode.QUORUM.code
 _LEAST_SPARE = 2.0
 
 
-async def gather(run: Verbs, step: str, ask: Ask) -> Gathered:
+@dataclass(slots=True)
+class Tries:
+    """How often something is asked for, counted over all that is begun anew for it: once, and `retries` times more."""
+
+    left: int
+
+    def __init__(self, retries: int) -> None:
+        self.left = retries + 1
+
+    def take(self) -> bool:
+        """Begin a try; False: there is none left."""
+        if not self.left:
+            return False
+        self.left -= 1
+        return True
+
+
+async def gather(run: Verbs, step: str, ask: Ask, tries: Tries | None = None) -> Gathered:
     """Send a task to participants and collect their answers. When the quorum is missed, those who are missing are asked
-    again, as often as `ask.retries` says.
+    again, as often as `ask.retries` says, or as there are `tries` left.
 
     Raises:
         RunFailure: QUORUM, naming who was silent and who failed for what reason.
     """
     ask = replace(ask, peers=ask.peers or len(ask.to))
-    gathered = Gathered(asked=ask.to)
-    for attempt in range(1, ask.retries + 2):
+    gathered, tries = Gathered(asked=ask.to), tries or Tries(ask.retries)
+    for attempt in itertools.count(1):
         again = ask if attempt == 1 else replace(ask, before=gathered)
-        if len(gathered.answers) + len(again.missing) < ask.needed:
+        if len(gathered.answers) + len(again.missing) < ask.needed or not tries.take():
             break
         gathered = await run.ask(attempt_key(step, attempt), again)
         if len(gathered.answers) >= ask.needed:
             return gathered
     if ask.partial or 0 < ask.enough <= len(gathered.answers):
         return gathered
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(gathered.answers)} of {len(ask.to)} participants answered, {ask.needed} were needed: "
-        f"{gathered.explain()}",
-        hint="see these sites' logs, or change participants.quorum or participants.deadline",
-    )
+    raise too_few(f"step {step}", len(gathered.answers), len(ask.to), "answered", ask.needed, why=gathered.explain())
 
 
 async def exchange(run: Verbs, step: str, ask: Ask) -> Gathered:
@@ -84,12 +97,10 @@ async def gather_updates(run: Verbs, step: str, ask: Ask) -> Gathered:
             left, retries = tuple(name for name in ask.to if name not in refused), retries - 1
         if len(left) < max(1, ask.needed):
             break
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(remaining(gathered))} of {len(ask.to)} participants are left for its sums, "
-        f"{ask.needed} were needed: {gathered.explain()}",
-        hint="see these sites' logs, or change participants.quorum or train.algorithm.patience",
-    )
+    raise too_few(
+        f"step {step}", len(remaining(gathered)), len(ask.to), "are left for its sums", ask.needed,
+        why=gathered.explain(), hint="see these sites' logs, or change participants.quorum or train.algorithm.patience",
+    )  # fmt: skip
 
 
 def remaining(gathered: Gathered) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Joint computations on the bus: every member computes arrays, aggregators sum them (masked where the job masks), and
-run the hub's function of that step on the sum.
+"""Joint computations by a run's verbs: every member computes arrays, aggregators sum them (masked where the job masks),
+and run the hub's function on the sum.
 
 All members answer every step, so whatever is done again is done again by the same set: two sums of one step differ in
 their masks alone, and tell no more than one does. What a step has made is recorded under its key, so that the run goes
@@ -8,8 +8,9 @@ on where it stood, whatever was killed, with any number of computations under wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode
@@ -24,18 +25,18 @@ from hanse_fabric.messages import (
     UpdateInput,
 )
 from hanse_fabric.messages.masking import Ring
-from hanse_genomics.verbs import Asked, Fact, Made
 from hanse_learning.binding import bound_to, task_seed
+from hanse_privacy.joint import Computation, Fact, JointOutcome
 from hanse_privacy.ring.plan import check_plan
-from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.gathering import gather
+from hanse_workflows.gathering import Tries, gather
 from hanse_workflows.keys import session_key
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.masking.protocols import MaskedSession
 from hanse_workflows.next_model import Unmasking, told
 from hanse_workflows.outcomes import Answer, Computed, Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body, Verbs
 
 LONGEST_KEY = 44
@@ -50,29 +51,30 @@ class Computing:
     """What a run's joint computations are for.
 
     Attributes:
-        kind: of the sites' tasks.
-        section: of the job, which sites and the hub's functions read.
-        config: of a step: what a task is told.
-        members: what they are called in messages.
-        masks: how sums are masked; None: they are not.
-        replayed: whether a run that is replayed reads its answers again from the journal, as rounds do, so that the
-            masking protocol knows what it had found of the sites; else what was made is all that is known.
+        kind: of the sites' tasks: PREPARE, counts and sums of a table's columns (`preparing.asked_of_tables`); STUDY, a
+            function on genotypes; of a run in memory whatever its sites do.
+        config: what a task is told of a computation.
+        section: of the job, which the hub's functions read.
+        called: what the members are called in messages.
+        alone: whether the run has no other masked steps: then sums are of all members, whatever minimum the job names,
+            any number of computations may be under way, and what each has made is all that a replay reads. Else the
+            run's rounds go on with what the masking has found of the sites, and a replay reads the answers, too.
         beside: how many steps of the run are open at once.
         privacy: the noise that the sites add to what they send; None: none.
     """
 
     kind: TaskKind
-    section: dict[str, Any]
-    config: Callable[[Asked], dict[str, Any]]
-    members: str
-    masks: SecureAggregation | None
+    config: Callable[[Computation], dict[str, Any]]
+    section: Mapping[str, Any] = field(default_factory=dict)
+    called: str = "participants"
+    alone: bool = False
     beside: int = 1
-    replayed: bool = False
     privacy: PrivacyTerms | None = None
 
 
 class JointSums:
-    """`hanse_genomics.verbs.StudyVerbs` by the verbs of a run. Handles are references to objects."""
+    """`hanse_privacy.joint.JointVerbs` by the verbs of a run, masked as its job says. Handles are references to
+    objects."""
 
     def __init__(
         self, run: Verbs, computing: Computing, members: tuple[str, ...],
@@ -80,12 +82,15 @@ class JointSums:
     ) -> None:  # fmt: skip
         """`summed` is told whose answers a masked sum is made of; nobody: one was made before, and is recorded."""
         self._run, self._computing, self._members = run, computing, members
-        self._protocol = None if computing.masks is None else protocol_of(run, computing.masks)
+        masks = run.job.secure_aggregation
+        if masks is not None and computing.alone:
+            masks = masks.model_copy(update={"minimum": len(members), "threshold": None, "colluding": None})
+        self._protocol = None if masks is None else protocol_of(run, masks)
         self._open: dict[str, MaskedSession] = {}
         self._summed = summed
 
     @property
-    def cohorts(self) -> tuple[str, ...]:
+    def members(self) -> tuple[str, ...]:
         return self._members
 
     async def meet(self) -> None:
@@ -98,29 +103,32 @@ class JointSums:
         told = ",".join(f"{name}={value}" for name, value in sorted(data.items()))
         self._run.note(kind, f"{about}/{told}", round=0, what=about, **data)
 
-    async def compute(self, asked: Asked) -> Made:
-        """See `StudyVerbs.compute`.
+    async def compute(self, asked: Computation) -> JointOutcome:
+        """See `JointVerbs.compute`. It is asked for once, and `participants.retries` times more, whatever was missing.
 
         Raises:
-            RunFailure: QUORUM naming the cohorts that did not answer, and those that refused, with their reasons;
+            RunFailure: QUORUM naming the members that did not answer, and those that refused, with their reasons;
                 TAMPERED where answers cannot be summed however often they are asked for; what the hub's function found.
         """
         if not 0 < len(asked.key) <= LONGEST_KEY:
             raise RunFailure(ErrorCode.INTERNAL, f"step {asked.key}: its key is not of 1 to {LONGEST_KEY} characters")
-        computed = Computed()
-        for attempt in range(1, self._run.job.participants.retries + 2):
-            computed = await self._attempt(session_key(asked.key, attempt), asked)
+        tries, computed = Tries(self._run.job.participants.retries), Computed()
+        for attempt in itertools.count(1):
+            left = tries.left
+            computed = await self._attempt(session_key(asked.key, attempt), asked, tries)
             if computed.made:
-                return Made(computed.outputs, computed.facts)
+                return JointOutcome(computed.outputs, computed.facts)
+            tries.left = min(tries.left, left - 1)  # one, where nobody was asked, or the outcome is recorded
+            if not tries.left:
+                break
         reasons = "; ".join(f"{name}: {reason}" for name, reason in computed.refused.items()) or computed.lost
         raise RunFailure(
             ErrorCode.TAMPERED if computed.refused else ErrorCode.QUORUM,
-            f"step {asked.key}: the {self._computing.members}' answers cannot be summed, "
-            f"{self._run.job.participants.retries + 1} times: {reasons}",
+            f"step {asked.key}: the {self._computing.called}' answers cannot be summed, {attempt} times: {reasons}",
             hint="the audit says why each was refused",
         )
 
-    async def _attempt(self, session: str, asked: Asked) -> Computed:
+    async def _attempt(self, session: str, asked: Computation, tries: Tries) -> Computed:
         """One session of a computation; its outcome is recorded, whether or not something was made."""
         leaving: list[ObjectRef] = []
 
@@ -129,14 +137,14 @@ class JointSums:
         async def do() -> Body:
             nonlocal done
             done = True
-            return (await self._computed(session, asked, leaving)).body()
+            return (await self._computed(session, asked, tries, leaving)).body()
 
-        if self._computing.replayed:
-            body = await do()
-        else:
+        if self._computing.alone:
             body = await self._run.once(
                 f"{session}-made", self._question(asked), do, covers=_steps_of(session), beside=self._computing.beside
             )
+        else:
+            body = await do()
         self._run.forget(leaving)
         # What was shared for the session is needed until the outcome is recorded.
         opened = self._open.pop(session, None)
@@ -146,20 +154,20 @@ class JointSums:
             self._summed(())
         return Computed.of(body)
 
-    def _question(self, asked: Asked) -> dict[str, Any]:
+    def _question(self, asked: Computation) -> dict[str, Any]:
         return {
-            "study": self._computing.section, "function": asked.step, "settings": asked.settings,
+            "study": dict(self._computing.section), "function": asked.function, "settings": asked.settings,
             "to_sites": asked.to_sites, "at_hub": asked.at_hub, "rings": asked.rings, "sites": asked.sites,
             "cohorts": self._members,
         }  # fmt: skip
 
-    async def _computed(self, session: str, asked: Asked, leaving: list[ObjectRef]) -> Computed:
+    async def _computed(self, session: str, asked: Computation, tries: Tries, leaving: list[ObjectRef]) -> Computed:
         if not asked.sites:
             return await self._combined(session, asked, (), None, leaving)
         ask = self._ask(asked)
         if asked.rings is None or self._protocol is None:
-            gathered = await gather(self._run, session, ask)
-            self._tell(asked, gathered.answers)
+            gathered = await gather(self._run, session, ask, tries)
+            self._note_sent(asked, gathered.answers)
             return await self._made(session, asked, gathered.answers, None, leaving)
         plan = plan_of(asked, len(self._members))
         opened = await self._protocol.prepare(
@@ -172,17 +180,17 @@ class JointSums:
         ask = replace(ask, masking=opened.masking, payload=opened.payload)
         if opened.masking.mode is MaskingMode.PAIRWISE:
             # A site's masks of a session are for one task: whoever has not answered it is asked in a new session.
-            ask = replace(ask, retries=0, partial=True)
-        gathered = await gather(self._run, opened.masking.session, ask)
+            ask, tries = replace(ask, partial=True), Tries(0)
+        gathered = await gather(self._run, opened.masking.session, ask, tries)
         answers = gathered.answers
         if len(answers) < len(self._members):
             return self._given_up(asked, gathered)
-        self._tell(asked, answers)
+        self._note_sent(asked, answers)
         self._summed(answers)
         return await self._made(session, asked, answers, opened, leaving)
 
     async def _made(
-        self, session: str, asked: Asked, answers: tuple[Answer, ...], opened: MaskedSession | None,
+        self, session: str, asked: Computation, answers: tuple[Answer, ...], opened: MaskedSession | None,
         leaving: list[ObjectRef],
     ) -> Computed:  # fmt: skip
         """What is made of the answers; recorded here where the whole computation is not."""
@@ -197,18 +205,19 @@ class JointSums:
                 ring = unmasking.ring
             return (await self._combined(session, asked, answers, ring, leaving)).body()
 
-        if not self._computing.replayed:
+        if self._computing.alone:
             return Computed.of(await do())
         return Computed.of(await self._run.once(f"{session}-made", self._question(asked), do))
 
     async def _combined(
-        self, session: str, asked: Asked, answers: tuple[Answer, ...], ring: RingSum | None, leaving: list[ObjectRef]
-    ) -> Computed:
+        self, session: str, asked: Computation, answers: tuple[Answer, ...], ring: RingSum | None,
+        leaving: list[ObjectRef],
+    ) -> Computed:  # fmt: skip
         """Have the answers summed, and the hub's function run on the sum."""
         step = f"{session}-made"
         job = StudyJob(
-            id=step, project=self._run.project, run=self._run.run, step=step, function=asked.step,
-            study=self._computing.section, settings=dict(asked.settings), updates=_updates(answers), sum=ring,
+            id=step, project=self._run.project, run=self._run.run, step=step, function=asked.function,
+            study=dict(self._computing.section), settings=dict(asked.settings), updates=_updates(answers), sum=ring,
             inputs={**asked.to_sites, **asked.at_hub}, output_key=session,
         )  # fmt: skip
         leaving.extend(update.ref for update in job.updates)
@@ -223,31 +232,32 @@ class JointSums:
         refused = told(self._run, step, 0, reduced)
         return Computed(refused=refused) if refused else Computed(outputs=reduced.outputs, facts=reduced.facts or {})
 
-    def _given_up(self, asked: Asked, gathered: Gathered) -> Computed:
+    def _given_up(self, asked: Computation, gathered: Gathered) -> Computed:
         """Of a session that not all have answered: its answers are never summed.
 
         Raises:
             RunFailure: QUORUM where asking again is in vain.
         """
-        count = f"{len(gathered.answers)} of {len(self._members)} {self._computing.members}"
-        reason = f"step {asked.key}: {count} answered, all must: "
         if any(failure.final(self._computing.kind) for failure in gathered.failures):
-            raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
+            raise too_few(
+                f"step {asked.key}", len(gathered.answers), len(self._members), "answered", len(self._members),
+                called=self._computing.called, why=gathered.explain(), hint="see these sites' logs",
+            )  # fmt: skip
         return Computed(lost=gathered.explain()[:2000])
 
-    def _tell(self, asked: Asked, answers: tuple[Answer, ...]) -> None:
+    def _note_sent(self, asked: Computation, answers: tuple[Answer, ...]) -> None:
         """Tell those who watch how many bytes of arrays a computation has sent, and whether they were masked."""
         down = sum(ref.size for ref in asked.to_sites.values())
         self._run.note(
-            "computed", asked.key, round=0, step=asked.step,
+            "computed", asked.key, round=0, step=asked.function,
             masked=asked.rings is not None and self._protocol is not None,
             up={answer.participant: answer.update.size for answer in answers if answer.update is not None},
             down=dict.fromkeys((answer.participant for answer in answers), down),
         )  # fmt: skip
 
-    def _ask(self, asked: Asked) -> Ask:
+    def _ask(self, asked: Computation) -> Ask:
         wanted, seed, kind = self._run.job.participants, self._run.job.seed, self._computing.kind
-        # A study asks many things in one round; what else is asked jointly is asked once.
+        # A study asks many things in one round, each bound to its key.
         at = asked.key if kind is TaskKind.STUDY else 0
         return Ask(
             kind=kind, round=0, to=self._members, model=None, needed=len(self._members), grace=None,
@@ -258,14 +268,14 @@ class JointSums:
         )  # fmt: skip
 
 
-def plan_of(asked: Asked, cohorts: int) -> RingPlan:
+def plan_of(asked: Computation, members: int) -> RingPlan:
     """The rings of a masked step. Nothing is clipped, rounded by chance, or weighted.
 
     Raises:
-        HanseError: INVALID_INPUT where a sum of so many cohorts could overflow.
+        HanseError: INVALID_INPUT where a sum of so many members could overflow.
     """
     plan = RingPlan(
-        participants=cohorts, default=_NOTHING, entries=dict(asked.rings or {}), refuse_out_of_range=True
+        participants=members, default=_NOTHING, entries=dict(asked.rings or {}), refuse_out_of_range=True
     )  # fmt: skip
     check_plan(plan)
     return plan

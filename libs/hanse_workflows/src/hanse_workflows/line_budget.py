@@ -12,6 +12,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
 from hanse_schemas.job import Job
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.quorum import counted
 from hanse_workflows.traffic import Traffic, first_round
 
 _HELD = 4
@@ -75,4 +76,4 @@ class LineBudget:
         able = self.able(known)
         if len(able) >= self._minimum:
             return ""
-        return f"participants.bytes_each: {len(able)} sites have bytes left for a round, {self._minimum} are needed"
+        return f"participants.bytes_each: {counted(len(able), None, 'have bytes left for a round', self._minimum)}"

@@ -14,6 +14,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.fingerprint import Question
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Answer, Reduction, Summed
+from hanse_workflows.quorum import too_few
 from hanse_workflows.round_state import Extra, ReduceOptions, extra_job
 from hanse_workflows.verbs import Body, Verbs
 
@@ -163,11 +164,11 @@ async def _reduced(
         # What is in the model and what is in the extras is of the same sites: both are made again without these.
         refused |= told(run, step, job.round, spoilt)
         run.forget([*reduced.outputs.values(), *extras.values()])
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(job.updates) - len(refused)} usable updates, {needed} were needed; refused: "
-        + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-    )
+    raise too_few(
+        f"step {step}", len(job.updates) - len(refused), len(job.updates), "are usable", needed, called="updates",
+        why="; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "none was refused",
+        hint="the audit says why each was refused",
+    )  # fmt: skip
 
 
 async def _extras(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from hanse_privacy.correlated.matrix import round_name
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import least_answers
 from hanse_workflows.ask import Ask
+from hanse_workflows.quorum import Quorum
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.verbs import Verbs
 
@@ -74,11 +74,5 @@ def with_noise(run: Verbs, ask: Ask, attempt: int) -> Ask:
     terms = _terms(run, privacy, ask, attempt)
     if ask.kind is TaskKind.EVALUATE:
         return replace(ask, privacy=terms)  # each site's numbers have noise of their own
-    least = least_answers(privacy, len(ask.to))
-    return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.enough or ask.needed)
-
-
-def least_members(run: Verbs, ask: Ask) -> Callable[[int], int]:
-    """Of how many participants a sum must be, of so many who share its noise."""
-    privacy = run.job.privacy
-    return lambda active: 1 if privacy is None or ask.kind is not TaskKind.TRAIN else least_answers(privacy, active)
+    quorum = Quorum(len(ask.to), ask.needed, noise=least_answers(privacy, len(ask.to)))
+    return replace(ask, privacy=terms, needed=quorum.needed, enough=ask.enough or quorum.enough)

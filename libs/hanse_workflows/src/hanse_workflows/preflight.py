@@ -17,6 +17,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.preparing import asked_of_tables
+from hanse_workflows.quorum import quorum_of
 from hanse_workflows.round_asks import config_of
 from hanse_workflows.verbs import Verbs
 
@@ -107,7 +108,7 @@ async def require_budgets(run: Verbs) -> None:
     ]
     wanted, names = run.job.participants, ", ".join(short)
     members = wanted.sampled(len(there))
-    if len(short) > max(0, members - wanted.needed(members)):
+    if short and quorum_of(run.job, members).why_not(len(short)):
         raise RunFailure(
             ErrorCode.POLICY,
             f"privacy: the budget of {names} does not suffice for this run; nobody was charged",

@@ -8,7 +8,6 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, TaskKind
-from hanse_genomics.verbs import Asked
 from hanse_learning.preparation.noisy import noisy_rings, settled
 from hanse_learning.preparation.plan import (
     HISTOGRAM,
@@ -22,6 +21,7 @@ from hanse_learning.preparation.plan import (
     rings,
     search,
 )
+from hanse_privacy.joint import Computation
 from hanse_schemas.job import Job
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import Prepare
@@ -30,7 +30,6 @@ from hanse_workflows.joint_sums import Computing, JointSums
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 
-SUMS = "sums"
 _NAMED = 20
 """Columns, so that a line stays one."""
 _ONCE = (
@@ -113,26 +112,21 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
     members = await run.participants("prepare-participants")
     rules = prepare.rules
     section = asked_of_tables(prepare)
-    # By the run's own protocol: what it has recorded of keys, the rounds go on with.
-    masks, privacy = run.job.secure_aggregation, run.job.privacy
-    terms = None
+    terms, privacy = None, run.job.privacy
     if privacy is not None:
         terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=1, active=len(members))
-    computing = Computing(
-        TaskKind.PREPARE, {}, lambda asked: section | dict(asked.settings), "participants", masks, replayed=True,
-        privacy=terms,
-    )  # fmt: skip
+    computing = Computing(TaskKind.PREPARE, lambda asked: section | dict(asked.settings), privacy=terms)
     sums = JointSums(run, computing, members)
     if privacy is not None:
         return await _of_noisy_sums(prepare, sums, of_sites=privacy.mechanism != "dp_sgd")
     ring = rings(counted(rules, prepare.classes or 0).arrays, len(members))
-    made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=ring))).facts)
+    made: dict[str, Any] = dict((await sums.compute(Computation("prepare", rings=ring))).facts)
     targets = made.pop(TARGETS, None)
     try:
         ordered = search(rules, made)
         while (question := ordered.question) is not None:
             asked, ring = {"quantiles": question.model_dump(mode="json")}, rings((HISTOGRAM,), len(members))
-            told = await sums.compute(Asked(f"prepare-{question.depth}", SUMS, settings=asked, rings=ring))
+            told = await sums.compute(Computation(f"prepare-{question.depth}", settings=asked, rings=ring))
             ordered.take(dict[str, Any](told.facts)[HISTOGRAM])
         found = fitted(rules, made, ordered.found)
         if set_aside := int(made["set_aside"][0]):
@@ -149,8 +143,8 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
 
 async def _of_noisy_sums(prepare: Prepare, sums: JointSums, *, of_sites: bool) -> tuple[Preparation, tuple[int, ...]]:
     """The same of one sum with noise, which is all that the sites are charged for."""
-    members = len(sums.cohorts)
-    told = await sums.compute(Asked("prepare", SUMS, rings=noisy_rings(members)))
+    members = len(sums.members)
+    told = await sums.compute(Computation("prepare", rings=noisy_rings(members)))
     try:
         return settled(prepare.rules, prepare.classes or 0, dict(told.facts), of_sites=of_sites, members=members)
     except HanseError as error:

@@ -12,6 +12,7 @@ from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
 from hanse_workflows.gathering import patience_of
 from hanse_workflows.per_job import per_job
+from hanse_workflows.quorum import quorum_of
 from hanse_workflows.round_state import info_named
 from hanse_workflows.workflow import plugins_of
 
@@ -33,7 +34,7 @@ def _asked(kind: TaskKind, job: Job, chosen: tuple[str, ...], number: int, model
     return Ask(
         kind=kind, round=number, to=chosen, config=config_of(job), model=model, bound=_bound(job),
         seed=seeds.__getitem__,
-        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
+        needed=quorum_of(job, len(chosen)).quorum, grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import EarlyStopping, RoundMetrics, Verdict
+from hanse_workflows.quorum import too_few
 from hanse_workflows.round_asks import after_evaluation, due, evaluation
 from hanse_workflows.round_state import RoundState, shared_from
 from hanse_workflows.rounds import TrainedRound, evaluate
@@ -45,9 +46,8 @@ class RoundEnds:
             reason = f"participants.bytes_each: {wanted.bytes_each} bytes are all but spent; they sit out from here on"
             self._run.note("note", f"r{number}/lines", round=number, participants=out, reason=reason)
         if self.lines.each is not None and len(able) < wanted.minimum:
-            raise RunFailure(
-                ErrorCode.QUORUM, f"participants: {len(able)} of {len(present)} present have bytes left for round "
-                f"{number} (participants.bytes_each), the job's minimum is {wanted.minimum}",
+            raise too_few(
+                f"round {number}", len(able), len(present), "have bytes left (participants.bytes_each)", wanted.minimum,
                 hint="raise participants.bytes_each, or let a codec make updates smaller",
             )  # fmt: skip
         return sample(able, self._run.job, number, resting=resting)

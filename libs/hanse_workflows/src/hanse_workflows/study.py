@@ -10,8 +10,7 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef, TaskKind
-from hanse_genomics.verbs import Asked
-from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_privacy.joint import Computation
 from hanse_schemas.study import Study
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.joint_sums import Computing, JointSums
@@ -28,30 +27,26 @@ async def association_study(run: Verbs) -> None:
     study = run.job.study
     if study is None:
         raise RunFailure(ErrorCode.INVALID_INPUT, "study: none is given, which the workflow association_study needs")
+    if run.job.secure_aggregation is None:
+        raise RunFailure(ErrorCode.INVALID_INPUT, "secure_aggregation: none is given, which a study needs")
     from hanse_genomics.study import conduct  # here, so that a coordinator without studies is as small as before
 
     cohorts = await run.participants("cohorts")
-    verbs = JointSums(run, _computing(study, _of_all(run, len(cohorts))), cohorts, _Agreement(run, study).record)
+    verbs = JointSums(run, _computing(study), cohorts, _Agreement(run, study).record)
     await verbs.meet()
     outputs: Mapping[str, ObjectRef] = await conduct(verbs, study)
     await run.keep(outputs)
 
 
-def _of_all(run: Verbs, cohorts: int) -> SecureAggregation:
-    """The job's way of masking, for sums of all cohorts and of no fewer."""
-    asked = run.job.secure_aggregation
-    if asked is None:
-        raise RunFailure(ErrorCode.INVALID_INPUT, "secure_aggregation: none is given, which a study needs")
-    return asked.model_copy(update={"minimum": cohorts, "threshold": None, "colluding": None})
-
-
-def _computing(study: Study, masks: SecureAggregation) -> Computing:
+def _computing(study: Study) -> Computing:
     section = study.model_dump(mode="json")
 
-    def config(asked: Asked) -> dict[str, Any]:
-        return {"study": section, "step": asked.step, "settings": dict(asked.settings)}
+    def config(asked: Computation) -> dict[str, Any]:
+        return {"study": section, "step": asked.function, "settings": dict(asked.settings)}
 
-    return Computing(TaskKind.STUDY, section, config, "cohorts", masks, _STEPS_OF_ONE * study.in_flight)
+    return Computing(
+        TaskKind.STUDY, config, section, called="cohorts", alone=True, beside=_STEPS_OF_ONE * study.in_flight
+    )  # fmt: skip
 
 
 class _Agreement:

@@ -14,13 +14,13 @@ from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
 from hanse_privacy.noise.aggregate import OBLIVIOUS
-from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, features_schema, is_balanced
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
 from hanse_workflows.masking.protocols import plan_of
+from hanse_workflows.quorum import check_masks
 from hanse_workflows.workflow import Workflow, workflow_of
 
 
@@ -136,8 +136,7 @@ def _check_masked(job: Job, members: int) -> None:
         return
     if job.study is None:
         plan_of(job, sums, members)
-    if sums.mode == "pairwise":
-        threshold_of(sums.threshold, members=members, minimum=members if job.study else sums.minimum)
+    check_masks(job, members)
 
 
 def _check_study(study: Study, schema: DataSchema | None) -> None:

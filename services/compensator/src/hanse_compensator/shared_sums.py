@@ -40,7 +40,7 @@ Roster = Mapping[str, ParticipantRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OwnRequest:
     """What a request means to this compensator.
 
     Attributes:
@@ -129,7 +129,7 @@ class SharedSums:
             return {}
         return {"ballot": await asyncio.to_thread(self._cast, asked, opened, roster)}
 
-    def _asked(self, request: MaskRequest) -> Asked:
+    def _asked(self, request: MaskRequest) -> OwnRequest:
         """Find this compensator's place, and the key that it was asked with.
 
         Raises:
@@ -147,9 +147,9 @@ class SharedSums:
         opener = AsOneOfSeveral(private, seal, place, digest, len(present), len(sharing_of(group).held_by(place)))
         named = "\x1f".join((request.project, request.run, request.session)).encode()
         asked = hashlib.sha256(named).digest() + bytes.fromhex(members_digest(request))
-        return Asked(request, group, hashlib.sha256(asked).digest(), opener)
+        return OwnRequest(request, group, hashlib.sha256(asked).digest(), opener)
 
-    def _cast(self, asked: Asked, opened: Opened, roster: Roster) -> object:
+    def _cast(self, asked: OwnRequest, opened: Opened, roster: Roster) -> object:
         """Remember the set, then sign a ballot for it. Blocks."""
         request = asked.request
         if not self._own.claim(request, members_digest(request)):
@@ -163,7 +163,7 @@ class SharedSums:
         self._own.works.claim(Claim(work, members, opened.gap, opened.tags), Work())
         return cast(self._owner, asked.digest, asked.group, self._own.works.known((work, *opened.tags)))
 
-    def _sum(self, asked: Asked, roster: Roster) -> MaskSums:
+    def _sum(self, asked: OwnRequest, roster: Roster) -> MaskSums:
         """This one's part of the sum, after the ballots are checked. Blocks."""
         request, opener = asked.request, asked.opener
         opened = open_members(request, roster, opener, self._limits)

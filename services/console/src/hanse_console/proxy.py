@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from hanse_console.places import Place, Places
+from hanse_console.slots import Slot, Slots
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -51,7 +51,7 @@ class ApiProxy:
         proxies: Sequence[IPv4Network | IPv6Network] = (), secret: str = "",
     ) -> None:  # fmt: skip
         self._hub, self._context, self._clock, self._proxies = URL(hub), context, clock, proxies
-        self._places = Places(requests)
+        self._slots = Slots(requests)
         self._shown = {"Hanse-Proxy": secret} if secret else {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -79,14 +79,14 @@ class ApiProxy:
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """The hub's answer to a request of a page; or, in the form of the hub's refusals, why there is none."""
-        with self._places.take(request.headers.get("Cookie", ""), self._address(request)) as place:
-            if place is None:
+        with self._slots.take(request.headers.get("Cookie", ""), self._address(request)) as slot:
+            if slot is None:
                 return _refusal(
                     ErrorCode.UNAVAILABLE, "the console passes on as many requests as it may, or as one may have",
                     "close other pages of it, or try again in a moment",
                 )  # fmt: skip
             try:
-                return await self._passed(request, place)
+                return await self._passed(request, slot)
             except TimeoutError:
                 return _refusal(ErrorCode.TIMEOUT, "the hub did not answer in time", "try again in a moment")
             except aiohttp.ClientError as error:
@@ -96,7 +96,7 @@ class ApiProxy:
                     "it may be restarting; if this stays, tell the hub's operator",
                 )  # fmt: skip
 
-    async def _passed(self, request: web.Request, place: Place) -> web.StreamResponse:
+    async def _passed(self, request: web.Request, slot: Slot) -> web.StreamResponse:
         headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
         headers["X-Forwarded-For"] = self._whose(request)
         if _climbs(request.rel_url.path):
@@ -117,7 +117,7 @@ class ApiProxy:
                 request.method, target, headers=headers, data=body, allow_redirects=False
             ) as answer:
                 if _PERSON in answer.headers or answer.status == 401:
-                    place.is_of(answer.headers.get(_PERSON, ""))
+                    slot.is_of(answer.headers.get(_PERSON, ""))
                 if answer.content_type == "text/event-stream":
                     within.reschedule(None)  # it lasts for as long as both sides speak: the hub does every 15 s
                 return await _given_back(request, answer)

@@ -46,7 +46,7 @@ class OnePlace:
         if until <= now:
             place, until = await self._stored(said)
         if until > now and place != said.place:
-            await self._tell(who, now)
+            await self._audit(who, now)
             raise HanseError(
                 ErrorCode.CONFLICT,
                 f"participant: {said.participant!r} is at work in another place: its home was copied, and runs twice",
@@ -72,7 +72,7 @@ class OnePlace:
             return "", 0.0  # by a clock that was wrong then, it would hold for as long as that was ahead
         return (last.place, self._bus.clock.monotonic() + _lasts(last) - age) if last.place else ("", 0.0)
 
-    async def _tell(self, who: tuple[str, str], now: float) -> None:
+    async def _audit(self, who: tuple[str, str], now: float) -> None:
         """Its project's audit has it, now and then."""
         if now - self._told.get(who, -_TOLD_EVERY_S) < _TOLD_EVERY_S:
             return

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.telling import add_json, tell
+from hanse_datapod.saying import add_json, say
 from hanse_fabric.clock import SYSTEM_CLOCK
 
 _HUB_S = 30.0
@@ -77,7 +77,7 @@ def _join(given: argparse.Namespace) -> None:
             outbox.close()
         identity = asyncio.run(enrol(given.hub, given.token, given.home, given.hub_ca, accept=accept, by=given.by))
     said = f"joined {identity.project} at {identity.record.hub_name or given.hub} as {identity.participant}"
-    tell(given, said, project=identity.project, participant=identity.participant, home=str(given.home))
+    say(given, said, project=identity.project, participant=identity.participant, home=str(given.home))
 
 
 def _agree(given: argparse.Namespace) -> None:
@@ -90,14 +90,14 @@ def _agree(given: argparse.Namespace) -> None:
     identity = member(given.home)
     terms, agreed = asyncio.run(terms_now(identity)), agreements(given.home)
     if terms is None:
-        tell(given, f"project {identity.project} has no terms to agree to", terms=None)
+        say(given, f"project {identity.project} has no terms to agree to", terms=None)
         return
     if not given.accept:
         found = next((each for each in agreed if each.terms == terms), None)
         if given.json:  # which asks nobody
             by = {} if found is None else {"agreed": {"by": found.by, "at": found.at.isoformat()}}
             asked = {"digest": terms.digest, "lines": terms_lines(terms), "changes": list(changes(agreed, terms))}
-            tell(given, "", terms=terms.model_dump(mode="json", by_alias=True), **asked, **by)
+            say(given, "", terms=terms.model_dump(mode="json", by_alias=True), **asked, **by)
             return
         print("\n".join(terms_lines(terms)))
         if found is not None:
@@ -110,4 +110,4 @@ def _agree(given: argparse.Namespace) -> None:
             return
     made = agree(given.home, terms, given.accept or terms.digest, given.by)
     said = f"{made.by} agrees to version {terms.version} of the terms; the datapod tells the hub"
-    tell(given, said, agreed={"by": made.by, "at": made.at.isoformat()}, digest=terms.digest)
+    say(given, said, agreed={"by": made.by, "at": made.at.isoformat()}, digest=terms.digest)

@@ -17,8 +17,8 @@ from hanse_datapod.backing_up import add_backing_up
 from hanse_datapod.deciding import add_deciding
 from hanse_datapod.leaving import add_leaving
 from hanse_datapod.restoring import add_restoring
+from hanse_datapod.saying import add_json, say, say_error
 from hanse_datapod.settings import DatapodSettings
-from hanse_datapod.telling import add_json, tell, tell_error
 from hanse_fabric import garbage
 from hanse_fabric.durable import locks
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         locks()
         return command(given) or 0
     except HanseError as error:
-        return tell_error(error, as_json=getattr(given, "json", False))
+        return say_error(error, as_json=getattr(given, "json", False))
     except KeyboardInterrupt:
         return 130
 
@@ -173,7 +173,7 @@ def _sandbox(given: argparse.Namespace) -> int:
             await worker.close()
 
     found = asyncio.run(tried())
-    tell(given, str(found), **asdict(found), mode=policy.mode, sound=found.sound)
+    say(given, str(found), **asdict(found), mode=policy.mode, sound=found.sound)
     return ErrorCode.POLICY.value.exit_status if policy.mode == "required" and not found.sound else 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.telling import add_json, tell
+from hanse_datapod.saying import add_json, say
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -67,7 +67,7 @@ def _pause(given: argparse.Namespace) -> None:
 
     member(given.home)
     made = pause(given.home, given.reason, at_once=given.at_once)
-    tell(given, "no task begins from now on; go on by: resume", paused=made.model_dump(mode="json"))
+    say(given, "no task begins from now on; go on by: resume", paused=made.model_dump(mode="json"))
 
 
 def _resume(given: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ def _resume(given: argparse.Namespace) -> None:
 
     member(given.home)
     was_paused = resume(given.home)
-    tell(given, "tasks begin again" if was_paused else "it was not paused", was_paused=was_paused)
+    say(given, "tasks begin again" if was_paused else "it was not paused", was_paused=was_paused)
 
 
 def _approve(given: argparse.Namespace) -> None:
@@ -88,10 +88,10 @@ def _approve(given: argparse.Namespace) -> None:
     policy = load_policy(given.policy)
     if given.digest is not None:
         made = approve(given.home, policy, given.code, given.digest)
-        tell(given, f"{made.name} is approved: {made.digest}", approved=made.model_dump(mode="json"))
+        say(given, f"{made.name} is approved: {made.digest}", approved=made.model_dump(mode="json"))
         return
     found = mounted(given.home, policy, given.code)
-    tell(given, "\n".join(line for each in found for line in shown(each)), code=[asdict(each) for each in found])
+    say(given, "\n".join(line for each in found for line in shown(each)), code=[asdict(each) for each in found])
 
 
 def _withdraw(given: argparse.Namespace) -> None:
@@ -100,4 +100,4 @@ def _withdraw(given: argparse.Namespace) -> None:
 
     member(given.home)
     taken = withdraw(given.home, given.digest)
-    tell(given, f"{taken.name} is approved no more", withdrawn=taken.model_dump(mode="json"))
+    say(given, f"{taken.name} is approved no more", withdrawn=taken.model_dump(mode="json"))

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.telling import add_json
+from hanse_datapod.saying import add_json
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.telling import add_json, tell
+from hanse_datapod.saying import add_json, say
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _TO_LOG = "why, for the log of everything that left the site"
@@ -73,7 +73,7 @@ def _moved(given: argparse.Namespace) -> None:
     said = "the home lies here from now on" if moved else "the home was here before"
     if given.memory:
         said += "; it goes on with the memory of masked answers that the policy names at its next start"
-    tell(given, said, moved=moved)
+    say(given, said, moved=moved)
 
 
 def _renew(given: argparse.Namespace) -> None:
@@ -82,7 +82,7 @@ def _renew(given: argparse.Namespace) -> None:
     with _held(given.home):
         Tags(given.memory or given.home).renew()
         _note(given, "renewed")
-    tell(given, "sums whose members are fixed may have others from now on", renewed=True)
+    say(given, "sums whose members are fixed may have others from now on", renewed=True)
 
 
 def _ledger_restored(given: argparse.Namespace) -> None:
@@ -96,7 +96,7 @@ def _ledger_restored(given: argparse.Namespace) -> None:
         restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
         _note(given, "ledger-restored")
     said = "the ledger is charged again from now on; what it lacks stays spent only as far as --spent said"
-    tell(given, said, restored="ledger", spent=given.spent)
+    say(given, said, restored="ledger", spent=given.spent)
 
 
 def _log_restored(given: argparse.Namespace) -> None:
@@ -104,7 +104,7 @@ def _log_restored(given: argparse.Namespace) -> None:
 
     with _held(given.home):
         _note(given, RESTORED)
-    tell(given, "tasks are done again from now on; what the log lacks is known to nobody here", restored="log")
+    say(given, "tasks are done again from now on; what the log lacks is known to nobody here", restored="log")
 
 
 def _note(given: argparse.Namespace, what: str) -> None:

@@ -34,13 +34,13 @@ def try_it(
         api_key = read_text(key_file, "API key file").strip()
     told: list[str] = []
 
-    def tell(what: str) -> None:
+    def say(what: str) -> None:
         told.append(what)
         if not json:
             print(f"ok: {what}", flush=True)
 
     with hub(url, api_key) as connection:
-        try_hub(connection, timeout=timeout, tell=tell)
+        try_hub(connection, timeout=timeout, say=say)
     if json:
         emit_json({"well": True, "done": told})
     else:

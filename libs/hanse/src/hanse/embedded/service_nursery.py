@@ -27,7 +27,7 @@ def main() -> int:
     return forking.serve(_service)
 
 
-def _service(asked: forking.Asked) -> int:
+def _service(asked: forking.Order) -> int:
     os.environ.clear()
     os.environ.update(asked["environment"])
     module, *arguments = asked["argv"]

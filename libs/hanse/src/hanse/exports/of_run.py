@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hanse.exports.leaving import Leaving, LeavingModel
+from hanse.exports.exported import ExportedModel, ExportedRun
 from hanse.exports.wanted import TRACKERS, Wanted, check_wanted
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -34,14 +34,14 @@ async def export_run(run: AsyncRun, wanted: Wanted) -> str:
     history = await run.history()
     with TemporaryDirectory(prefix="hanse-export-") as folder:
         going = await _model(run, wanted.model, Path(folder))
-        leaving = Leaving(run.view, history, wanted.sites, going)
-        where: str = await asyncio.to_thread(importlib.import_module(TRACKERS[wanted.to]).keep, leaving, wanted)
+        exported = ExportedRun(run.view, history, wanted.sites, going)
+        where: str = await asyncio.to_thread(importlib.import_module(TRACKERS[wanted.to]).keep, exported, wanted)
         return where
 
 
-async def _model(run: AsyncRun, which: str, folder: Path) -> LeavingModel | None:
+async def _model(run: AsyncRun, which: str, folder: Path) -> ExportedModel | None:
     if which == "none":
         return None
     chosen = await (run.best() if which == "best" else run.model())
     file = await chosen.download(folder / "model.safetensors")
-    return LeavingModel(chosen.view, file, await chosen.card())
+    return ExportedModel(chosen.view, file, await chosen.card())

@@ -29,7 +29,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.schema import ArraySchema, TabularSchema
 
 if TYPE_CHECKING:
-    from hanse.exports.leaving import Leaving, LeavingModel
+    from hanse.exports.exported import ExportedModel, ExportedRun
     from hanse.exports.wanted import Wanted
 
 _STATES = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED"}
@@ -40,11 +40,11 @@ _MOST = 100
 """Settings, metrics or tags in one request, which each of them takes."""
 
 
-def keep(leaving: Leaving, wanted: Wanted) -> str:
+def keep(exported: ExportedRun, wanted: Wanted) -> str:
     """Keep a run, once: what a broken export has left is deleted first; see `hanse.exports.export_run`."""
     try:
         client = MlflowClient(tracking_uri=wanted.into or None, registry_uri=wanted.into or None)
-        return _keep(client, leaving, wanted)
+        return _keep(client, exported, wanted)
     except MlflowException as error:
         raise HanseError(ErrorCode.UNAVAILABLE, f"MLflow refuses: {error.message}") from None
     except SQLAlchemyError as error:  # of a file that is no database, or is locked
@@ -52,8 +52,8 @@ def keep(leaving: Leaving, wanted: Wanted) -> str:
         raise HanseError(ErrorCode.UNAVAILABLE, f"{wanted.into}: its database refuses: {why}") from None
 
 
-def _keep(client: MlflowClient, leaving: Leaving, wanted: Wanted) -> str:
-    view = leaving.view
+def _keep(client: MlflowClient, exported: ExportedRun, wanted: Wanted) -> str:
+    view = exported.view
     experiment = _experiment(client, wanted.experiment or view.project)
     for former in client.search_runs([experiment], filter_string=f"tags.`hanse.run` = '{view.run}'"):
         if former.data.tags.get(_WHOLE):
@@ -63,24 +63,24 @@ def _keep(client: MlflowClient, leaving: Leaving, wanted: Wanted) -> str:
             )  # fmt: skip
         client.delete_run(former.info.run_id)
     begun = client.create_run(
-        experiment, run_name=leaving.called, tags=leaving.origin, start_time=_milliseconds(view.created_at)
+        experiment, run_name=exported.called, tags=exported.origin, start_time=_milliseconds(view.created_at)
     )
     run = begun.info.run_id
-    params = [Param(name, str(value)[:_LONGEST]) for name, value in leaving.settings.items()]
+    params = [Param(name, str(value)[:_LONGEST]) for name, value in exported.settings.items()]
     for at in range(0, len(params), _MOST):
         client.log_batch(run, params=params[at : at + _MOST])
     metrics = [
         Metric(name, value, _milliseconds(point.at), point.round)
-        for point in leaving.points()
+        for point in exported.points()
         for name, value in point.metrics.items()
     ]
     for at in range(0, len(metrics), _MOST):
         client.log_batch(run, metrics=metrics[at : at + _MOST])
     client.log_dict(run, view.job, "job.json")
     said = f"run {run} of experiment {wanted.experiment or view.project}"
-    if leaving.model is not None:
-        client.log_text(run, leaving.model.card, "card.md")
-        said += _keep_model(client, experiment, run, leaving.model, wanted.register)
+    if exported.model is not None:
+        client.log_text(run, exported.model.card, "card.md")
+        said += _keep_model(client, experiment, run, exported.model, wanted.register)
     client.log_batch(run, tags=[RunTag(_WHOLE, "whole")])
     client.set_terminated(run, _STATES[view.state], _milliseconds(view.updated_at))
     return said
@@ -92,7 +92,7 @@ def _experiment(client: MlflowClient, name: str) -> str:
     return made
 
 
-def _keep_model(client: MlflowClient, experiment: str, run: str, given: LeavingModel, register: str) -> str:
+def _keep_model(client: MlflowClient, experiment: str, run: str, given: ExportedModel, register: str) -> str:
     """Log a version as a model of MLflow, and register it where that is wanted; says where it is."""
     view = given.view
     tags = {"hanse.version": str(view.version), "hanse.digest": view.digest, "hanse.project": view.project}

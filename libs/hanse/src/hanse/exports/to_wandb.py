@@ -13,17 +13,17 @@ import wandb
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
-    from hanse.exports.leaving import Leaving, LeavingModel
+    from hanse.exports.exported import ExportedModel, ExportedRun
     from hanse.exports.wanted import Wanted
 
 _STATES = {"completed": 0, "failed": 1, "cancelled": 255}
 
 
-def keep(leaving: Leaving, wanted: Wanted) -> str:
+def keep(exported: ExportedRun, wanted: Wanted) -> str:
     """Write an offline run into `<into>/wandb`, under the run's own id, which is whole or not there; see
     `hanse.exports.export_run`."""
     into = Path(wanted.into or ".").absolute()
-    view = leaving.view
+    view = exported.view
     if there := next(iter(sorted((into / "wandb").glob(f"offline-run-*-{view.run}"))), None):
         raise HanseError(ErrorCode.CONFLICT, f"{there}: it is there already", hint="delete it, or name another folder")
     unfinished = into / f".{view.run}.unfinished"
@@ -31,15 +31,15 @@ def keep(leaving: Leaving, wanted: Wanted) -> str:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         kept = wandb.init(
-            project=wanted.experiment or view.project, id=view.run, name=leaving.called, tags=list(view.tags),
-            notes=view.reason or None, config={**leaving.settings, **leaving.origin},
+            project=wanted.experiment or view.project, id=view.run, name=exported.called, tags=list(view.tags),
+            notes=view.reason or None, config={**exported.settings, **exported.origin},
             mode="offline", dir=str(unfinished), reinit="create_new", settings=_quiet(),
         )  # fmt: skip
     except (OSError, wandb.Error) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{into}: no run can be begun there: {error}") from None
     state = 255
     try:
-        _log(kept, leaving)
+        _log(kept, exported)
         state = _STATES[view.state]
     finally:
         kept.finish(exit_code=state)
@@ -51,12 +51,12 @@ def keep(leaving: Leaving, wanted: Wanted) -> str:
     return f"{folder}: wandb sync {folder}"
 
 
-def _log(kept: wandb.Run, leaving: Leaving) -> None:
+def _log(kept: wandb.Run, exported: ExportedRun) -> None:
     kept.define_metric("*", step_metric="round")
-    for point in leaving.points():
+    for point in exported.points():
         kept.log({**point.metrics, "round": point.round}, step=point.round)
-    if leaving.model is not None:
-        _log_model(kept, leaving.model, leaving.view.project)
+    if exported.model is not None:
+        _log_model(kept, exported.model, exported.view.project)
 
 
 def _quiet() -> wandb.Settings:
@@ -67,7 +67,7 @@ def _quiet() -> wandb.Settings:
     )  # fmt: skip
 
 
-def _log_model(kept: wandb.Run, model: LeavingModel, project: str) -> None:
+def _log_model(kept: wandb.Run, model: ExportedModel, project: str) -> None:
     artifact = wandb.Artifact(
         f"{project}-model", type="model", description=f"version {model.view.version}",
         metadata={"version": model.view.version, "digest": model.view.digest},

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.doors.frames import read_answer, write_request
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages.doors import Asked
+from hanse_fabric.messages.doors import DoorRequest
 from hanse_fabric.names import HUB_REGION
 from hanse_fabric.subjects import DOORS, TELL, Door
 from hanse_fabric.telemetry.traces import inject
@@ -35,7 +35,7 @@ class Doors:
         """The answer to a request. It may arrive more than once; whoever serves it writes it down once.
 
         Args:
-            about: fields of `Asked`: run, step, key, digest.
+            about: fields of `DoorRequest`: run, step, key, digest.
 
         Raises:
             HanseError: the refusal; TIMEOUT when nobody answers; what `Bus.request` raises.
@@ -56,4 +56,4 @@ class Doors:
 
     def _signed(self, kind: Door, content: bytes, about: dict[str, str]) -> bytes:
         head = {"kind": kind.value, "project": self.project, "participant": self.participant} | about
-        return write_request(self.key, Asked.model_validate(head | {"nonce": secrets.token_hex(16)}), content)
+        return write_request(self.key, DoorRequest.model_validate(head | {"nonce": secrets.token_hex(16)}), content)

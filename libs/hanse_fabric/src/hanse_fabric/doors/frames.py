@@ -10,21 +10,21 @@ import hashlib
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
-from hanse_fabric.messages.doors import Asked, Refused
+from hanse_fabric.messages.doors import DoorRequest, Refused
 
 _PURPOSE = b"hanse door 1\0"
 _SIGNATURE, _LENGTH, _DIGEST = 64, 2, 32
 _DONE, _REFUSED = b"\0", b"\1"
 
 
-def write_request(key: SigningKey, asked: Asked, content: bytes) -> bytes:
+def write_request(key: SigningKey, asked: DoorRequest, content: bytes) -> bytes:
     """A signed request."""
     head = asked.encode()
     signed = len(head).to_bytes(_LENGTH, "big") + head + content
     return key.sign(_PURPOSE + signed) + signed
 
 
-def read_request(data: bytes) -> tuple[Asked, bytes]:
+def read_request(data: bytes) -> tuple[DoorRequest, bytes]:
     """Head and content of a request; its signature is `verify`'s.
 
     Raises:
@@ -34,7 +34,7 @@ def read_request(data: bytes) -> tuple[Asked, bytes]:
     end = start + int.from_bytes(data[_SIGNATURE:start], "big")
     if len(data) < max(start, end):
         raise invalid("request", f"{len(data)} bytes", "a signed request: signature, length, head, content")
-    return Asked.decode(data[start:end]), data[end:]
+    return DoorRequest.decode(data[start:end]), data[end:]
 
 
 def verify(data: bytes, key: bytes, who: str) -> None:

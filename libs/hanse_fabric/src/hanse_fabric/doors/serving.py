@@ -17,7 +17,7 @@ from hanse_fabric.doors.byte_ledger import Passed, ledger_of, message_bytes
 from hanse_fabric.doors.frames import read_request, verify, write_answer, write_refusal
 from hanse_fabric.doors.repeats import Repeats
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.doors import Asked
+from hanse_fabric.messages.doors import DoorRequest
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
@@ -37,7 +37,7 @@ class Request:
     """What an enrolled participant asks; project and participant are those of its token and its signature."""
 
     kind: Door
-    asked: Asked
+    asked: DoorRequest
     content: bytes
 
     @property

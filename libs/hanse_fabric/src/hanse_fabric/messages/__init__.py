@@ -1,7 +1,7 @@
 """Every message on the bus. One module per conversation; `base` has their common form."""
 
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
-from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
+from hanse_fabric.messages.doors import DoorRequest, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
 from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
 from hanse_fabric.messages.masking import (
@@ -59,7 +59,6 @@ __all__ = [
     "EXCHANGE_LIMIT",
     "INLINE_LIMIT",
     "MAX_MESSAGE_BYTES",
-    "Asked",
     "AuditEvent",
     "Bound",
     "BudgetTold",
@@ -67,6 +66,7 @@ __all__ = [
     "Compensators",
     "Contribution",
     "Delta",
+    "DoorRequest",
     "ExchangeJob",
     "ExchangeSum",
     "FindingCode",

@@ -11,10 +11,10 @@ from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 MOST_KNOWN = 256
 BESIDE = "Hanse-Outbox"
-"""The header of a stored message that holds `Asked.beside`."""
+"""The header of a stored message that holds `DoorRequest.beside`."""
 
 
-class Asked(Message):
+class DoorRequest(Message):
     """The head of a request; its content follows it, and the site's signature covers both.
 
     Attributes:

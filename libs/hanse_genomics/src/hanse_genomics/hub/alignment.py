@@ -18,7 +18,7 @@ from hanse_genomics.files.alleles import Pair, decide
 from hanse_genomics.files.snps import LABELS, CommonSnps
 from hanse_genomics.hub.intersection import Rows, intersection
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.verbs import Fact, Settings
+from hanse_privacy.joint import Fact, Settings
 from hanse_schemas.study import Study
 
 _EXAMPLES = 5

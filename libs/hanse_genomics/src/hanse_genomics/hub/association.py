@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Counts, Given
+from hanse_genomics.hub.genotype_counts import GenotypeCounts, counted_genotypes, described, turned
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.hub.tally import Tally, described, tally, turned
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import allelic, tails
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 
@@ -19,7 +19,7 @@ def chi_square(study: Study, settings: Settings, total: Arrays, given: Given) ->
     Returns:
         output `results`; facts: none.
     """
-    counted = tally(study, settings, total["counts"])
+    counted = counted_genotypes(study, settings, total["counts"])
     results, table = _described(study, counted, counted.alleles("case"), counted.alleles("control"))
     tested = allelic.chi_square(table)
     reason = _tested(results["reason"], table)
@@ -39,7 +39,7 @@ def trend(study: Study, settings: Settings, total: Arrays, given: Given) -> Fini
     Returns:
         output `results`.
     """
-    counted = tally(study, settings, total["counts"])
+    counted = counted_genotypes(study, settings, total["counts"])
     cases, controls = (counted.people(status) - counted.haploid(status) for status in ("case", "control"))
     haploid = counted.ploidy in ("y", "mt")
     of_cases, of_controls = (
@@ -59,7 +59,7 @@ def trend(study: Study, settings: Settings, total: Arrays, given: Given) -> Fini
     return Finished({"results": results})
 
 
-def _described(study: Study, counted: Tally, of_cases: Counts, of_controls: Counts) -> tuple[Arrays, Counts]:
+def _described(study: Study, counted: GenotypeCounts, of_cases: Counts, of_controls: Counts) -> tuple[Arrays, Counts]:
     """What every test tells, with `counts`: int64 (S, 4), A1 and A2 in cases, A1 and A2 in controls.
 
     Args:

@@ -12,7 +12,7 @@ from hanse_genomics import groups, reasons
 from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 MEDIAN = 0.454936423119573

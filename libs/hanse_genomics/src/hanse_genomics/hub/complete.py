@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Floats
-from hanse_genomics.hub.tally import Tally, described
+from hanse_genomics.hub.genotype_counts import GenotypeCounts, described
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky
 from hanse_schemas.study import Study
@@ -37,7 +37,7 @@ class Genotypes:
         return made
 
 
-def complete_statuses(study: Study, counted: Tally) -> tuple[str, ...]:
+def complete_statuses(study: Study, counted: GenotypeCounts) -> tuple[str, ...]:
     """The statuses in which the complete samples were counted."""
     if study.is_binary:
         both = ("complete_case", "complete_control")
@@ -45,7 +45,7 @@ def complete_statuses(study: Study, counted: Tally) -> tuple[str, ...]:
     return ("complete",) if counted.has("complete") else ("all",)
 
 
-def genotypes(study: Study, counted: Tally) -> Genotypes:
+def genotypes(study: Study, counted: GenotypeCounts) -> Genotypes:
     """Sums of the copies of `first`."""
     statuses = complete_statuses(study, counted)
     none, one, two = counted.people(*statuses).T.astype(np.float64)
@@ -54,7 +54,7 @@ def genotypes(study: Study, counted: Tally) -> Genotypes:
     return Genotypes(none + one + two, one + 2 * two - haploid, one + 4 * two - 3 * haploid)
 
 
-def prepared(study: Study, counted: Tally, own: Genotypes, predictors: int) -> Arrays:
+def prepared(study: Study, counted: GenotypeCounts, own: Genotypes, predictors: int) -> Arrays:
     """The results' columns that every regression has, with the reasons that the counts give.
 
     Args:

@@ -10,7 +10,7 @@ from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.names import covariates
 from hanse_genomics.statistics.symmetric import cholesky, packed_size, unpacked
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 CONSTANT = 1e-12

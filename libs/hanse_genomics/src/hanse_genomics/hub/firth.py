@@ -17,7 +17,7 @@ from hanse_genomics.hub.newton import newton
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import packed_size, thirds
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import TILE, Study
 
 SETTLED = 1e-9

@@ -8,12 +8,12 @@ import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Floats, Given
 from hanse_genomics.hub.complete import Genotypes, collinear, genotypes, prepared, refuse
+from hanse_genomics.hub.genotype_counts import counted_genotypes
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.hub.tally import tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, dots, packed_size, unpacked
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 EXPLAINED = 1e-14
@@ -63,7 +63,7 @@ def linear(study: Study, settings: Settings, total: Arrays, given: Given) -> Fin
     Returns:
         output `results`: beta, se, stat, p, log10_p beside what every test tells.
     """
-    counted = tally(study, settings, total["counts"])
+    counted = counted_genotypes(study, settings, total["counts"])
     own = genotypes(study, counted)
     frame = given["frame"]
     d = columns_of(frame, settings["ploidy"]) + 1

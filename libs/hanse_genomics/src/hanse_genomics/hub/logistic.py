@@ -13,13 +13,13 @@ from hanse_genomics.arrays import Array, Arrays, Floats, Given
 from hanse_genomics.hub.chunk_state import fail, next_iteration, state_and_results
 from hanse_genomics.hub.complete import Genotypes, collinear, complete_statuses, genotypes, prepared, refuse
 from hanse_genomics.hub.firth import firth_next
+from hanse_genomics.hub.genotype_counts import GenotypeCounts, counted_genotypes
 from hanse_genomics.hub.linear import columns_of
 from hanse_genomics.hub.newton import Step, newton
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.hub.tally import Tally, tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import packed_size, unpacked
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 SHORT = 1e-5
@@ -40,7 +40,7 @@ def logistic_first(study: Study, settings: Settings, total: Arrays, given: Given
         outputs `betas` (to the sites) and `state`, or `results` where nothing is left to do; facts `next`: logistic,
         firth or done, and `active`.
     """
-    counted = tally(study, settings, total["counts"])
+    counted = counted_genotypes(study, settings, total["counts"])
     own = genotypes(study, counted)
     frame = given["frame"]
     q = columns_of(frame, settings["ploidy"])
@@ -127,7 +127,7 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
     return firth_next({"rows": waiting, "coefficients": start, "inverse": inverse}, {}, results)
 
 
-def _separated(study: Study, counted: Tally) -> Array:
+def _separated(study: Study, counted: GenotypeCounts) -> Array:
     """Whether the copies alone tell cases from controls: no case has fewer than any control, or none has more.
 
     The coefficient is infinite then, whatever the covariates.

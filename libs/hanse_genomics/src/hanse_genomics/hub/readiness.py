@@ -9,7 +9,7 @@ from typing import Any
 
 from hanse_genomics.arrays import Given
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 

@@ -10,7 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups
 from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 LEAST = 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hanse_genomics.arrays import Arrays, Given
-from hanse_genomics.verbs import Fact, Settings
+from hanse_privacy.joint import Fact, Settings
 from hanse_schemas.study import Study
 
 

@@ -18,7 +18,7 @@ from hanse_genomics.structure import panel as panels
 from hanse_genomics.structure.chunk import Chunk, chunks, founder_widths
 from hanse_genomics.structure.greedy import prune
 from hanse_genomics.structure.linkage import Candidates
-from hanse_genomics.verbs import Fact, Settings
+from hanse_privacy.joint import Fact, Settings
 from hanse_schemas.study import Study
 
 _MEMORY = 1 << 25

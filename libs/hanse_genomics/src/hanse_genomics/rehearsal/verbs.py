@@ -15,7 +15,7 @@ from hanse_genomics import hub, site
 from hanse_genomics.arrays import Array, Arrays
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.site import SiteStudy
-from hanse_genomics.verbs import Asked, Fact, Made
+from hanse_privacy.joint import Computation, Fact, JointOutcome
 from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.words import DTYPES
 from hanse_schemas.study import Study
@@ -36,36 +36,36 @@ class RehearsalVerbs:
         self._sites = {name: SiteStudy(cohorts[name], study, state / name) for name in sorted(cohorts)}
         for one in self._sites.values():
             one.state.mkdir(parents=True, exist_ok=True)
-        self.asked: list[Asked] = []
+        self.asked: list[Computation] = []
         self.notes: list[tuple[str, str, dict[str, Fact]]] = []
 
     @property
-    def cohorts(self) -> tuple[str, ...]:
+    def members(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    async def compute(self, asked: Asked) -> Made:
+    async def compute(self, asked: Computation) -> JointOutcome:
         self.asked.append(asked)
         return await asyncio.to_thread(self._compute, asked)
 
     def note(self, kind: str, about: str, **data: Fact) -> None:
         self.notes.append((kind, about, data))
 
-    def _compute(self, asked: Asked) -> Made:
+    def _compute(self, asked: Computation) -> JointOutcome:
         total: Any = {}
         if asked.sites:
             answers = {name: self._answer(name, asked) for name in self._sites}
             total = answers if asked.rings is None else self._sum(asked, list(answers.values()))
         given = {**asked.to_sites, **asked.at_hub}
-        finished = hub.STEPS[asked.step](self._study, asked.settings, total, given)
-        return Made(finished.outputs, finished.facts)
+        finished = hub.STEPS[asked.function](self._study, asked.settings, total, given)
+        return JointOutcome(finished.outputs, finished.facts)
 
-    def _answer(self, name: str, asked: Asked) -> Arrays:
+    def _answer(self, name: str, asked: Computation) -> Arrays:
         try:
-            return site.STEPS[asked.step](self._sites[name], asked.settings, asked.to_sites)
+            return site.STEPS[asked.function](self._sites[name], asked.settings, asked.to_sites)
         except HanseError as error:
             raise HanseError(error.code, f"{name}: {error.message}", hint=error.hint) from error
 
-    def _sum(self, asked: Asked, answers: list[Arrays]) -> Arrays:
+    def _sum(self, asked: Computation, answers: list[Arrays]) -> Arrays:
         rings = asked.rings or {}
         for arrays in answers:
             if set(arrays) != set(rings):

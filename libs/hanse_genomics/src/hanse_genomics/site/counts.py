@@ -11,7 +11,7 @@ from hanse_genomics.genotypes import Groups, count, group
 from hanse_genomics.site.matched import matched
 from hanse_genomics.site.samples import members
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 
 def grouped(site: SiteStudy, names: Sequence[str]) -> Groups:

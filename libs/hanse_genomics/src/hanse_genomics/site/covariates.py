@@ -11,7 +11,7 @@ from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.site.frame import Framed, framed, raw
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.statistics.symmetric import products
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 
 def totals(site: SiteStudy, settings: Settings, given: Given) -> Arrays:

@@ -11,7 +11,7 @@ from hanse_genomics.site.matched import matched
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.site.tiles import tiles
 from hanse_genomics.statistics.symmetric import products
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 
 def linear(site: SiteStudy, settings: Settings, given: Given) -> Arrays:

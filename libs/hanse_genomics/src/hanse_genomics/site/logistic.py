@@ -19,7 +19,7 @@ from hanse_genomics.site.matched import matched
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.site.tiles import Tile, cut, tiles
 from hanse_genomics.statistics.symmetric import packed_size, products
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 
 def logistic_first(site: SiteStudy, settings: Settings, given: Given) -> Arrays:

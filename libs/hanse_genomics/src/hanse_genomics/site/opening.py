@@ -14,7 +14,7 @@ from hanse_genomics.files import text
 from hanse_genomics.files.matching import POSITION_BITS
 from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 VERSION = 2
 """Of the steps of a site: sites of release 0.1.0 tell none, and know no array `present` of step `logistic_first`."""

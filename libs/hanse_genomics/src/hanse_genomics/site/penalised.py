@@ -15,7 +15,7 @@ from hanse_genomics.site.logistic import Block, Kernel
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.site.tiles import cut
 from hanse_genomics.statistics.symmetric import packed_size, thirds
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 LEAST = -32.0
 """Of the logarithm of a person's probability: below, all are as improbable, so that sums of them have a bound."""

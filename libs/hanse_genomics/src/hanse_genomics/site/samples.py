@@ -14,7 +14,7 @@ from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.site.columns import complete
 from hanse_genomics.site.matched import learn
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 
 Members = NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.files.cohort import Cohort
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import Study
 
 

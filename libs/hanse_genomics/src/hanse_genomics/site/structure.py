@@ -20,7 +20,7 @@ from hanse_genomics.structure import bits, linkage
 from hanse_genomics.structure.chunk import Chunk, founder_widths
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import Read, across, image
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import TILE
 
 _PANEL = "panel.npz"

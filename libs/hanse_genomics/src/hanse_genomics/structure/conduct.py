@@ -14,7 +14,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, rings
 from hanse_genomics.bounded import run_bounded
 from hanse_genomics.structure import ranges
-from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
+from hanse_privacy.joint import Computation, Fact, Handle, JointOutcome, JointVerbs
 from hanse_schemas.study import Study
 
 _SAMPLES_PER_COLUMN = 10
@@ -22,7 +22,7 @@ _SLACK = 1 + 1e-6
 
 
 async def components(
-    verbs: StudyVerbs, study: Study, snps: Handle, spans: Sequence[Sequence[int]], sizes: Mapping[str, int]
+    verbs: JointVerbs, study: Study, snps: Handle, spans: Sequence[Sequence[int]], sizes: Mapping[str, int]
 ) -> Mapping[str, Fact]:
     """Make components PC1 ... PCk and leave them at the sites.
 
@@ -47,10 +47,10 @@ async def components(
     verbs.note("structure", "panel", candidates=_int(known, "candidates"), snps=count)
     found = await _rounds(verbs, study, panel, samples)
     await verbs.compute(
-        Asked(
+        Computation(
             "structure-components", "structure-components",
             settings={"samples": samples}, to_sites={"loadings": found.loadings},
-            rings={"squares": rings.reals(2.0 * samples, len(verbs.cohorts))},
+            rings={"squares": rings.reals(2.0 * samples, len(verbs.members))},
         )
     )  # fmt: skip
     facts: dict[str, Fact] = {
@@ -102,9 +102,9 @@ def _check_samples(study: Study, samples: int, founders: int) -> None:
 
 
 async def _candidates(
-    verbs: StudyVerbs, study: Study, snps: Handle, spans: Sequence[Sequence[int]], samples: int, founders: int
-) -> Made:
-    cohorts = len(verbs.cohorts)
+    verbs: JointVerbs, study: Study, snps: Handle, spans: Sequence[Sequence[int]], samples: int, founders: int
+) -> JointOutcome:
+    cohorts = len(verbs.members)
     # The list is in genome order: autosomes are one stretch of it.
     autosomes = [(start, stop) for code, start, stop in spans if 1 <= code <= groups.AUTOSOMES]
     if not autosomes:
@@ -120,7 +120,7 @@ async def _candidates(
             "samples": samples, "founders": founders, "limb": ranges.limb_bits(cohorts),
         }  # fmt: skip
         asked.append(
-            Asked(
+            Computation(
                 f"structure-counts-{at:05}", "structure-counts", settings=settings,
                 rings={"counts": ranges.limbs(cohorts)},
             )
@@ -128,7 +128,7 @@ async def _candidates(
     made = await run_bounded([partial(verbs.compute, one) for one in asked], study.in_flight)
     at_hub = {f"counts-{at:05}": one.outputs["counts"] for at, one in enumerate(made)}
     return await verbs.compute(
-        Asked(
+        Computation(
             "structure-candidates",
             "structure-candidates",
             settings={"start": first},
@@ -138,10 +138,10 @@ async def _candidates(
     )
 
 
-async def _prune(verbs: StudyVerbs, study: Study, known: Made) -> tuple[Made, int]:
-    cohorts = len(verbs.cohorts)
+async def _prune(verbs: JointVerbs, study: Study, known: JointOutcome) -> tuple[JointOutcome, int]:
+    cohorts = len(verbs.members)
     asked = [
-        Asked(
+        Computation(
             f"structure-links-{at:05}", "structure-links",
             settings={"limb": ranges.limb_bits(cohorts)}, to_sites={"chunk": known.outputs[f"chunk-{at:05}"]},
             rings={"sums": ranges.limbs(cohorts)},
@@ -151,15 +151,15 @@ async def _prune(verbs: StudyVerbs, study: Study, known: Made) -> tuple[Made, in
     made = await run_bounded([partial(verbs.compute, one) for one in asked], study.in_flight)
     at_hub = {f"links-{at:05}": one.outputs["links"] for at, one in enumerate(made)}
     at_hub["candidates"] = known.outputs["candidates"]
-    panel = await verbs.compute(Asked("structure-panel", "structure-panel", at_hub=at_hub, sites=False))
+    panel = await verbs.compute(Computation("structure-panel", "structure-panel", at_hub=at_hub, sites=False))
     return panel, sum(_int(one, "pairs") for one in made)
 
 
-async def _rounds(verbs: StudyVerbs, study: Study, panel: Made, samples: int) -> _Found:
+async def _rounds(verbs: JointVerbs, study: Study, panel: JointOutcome, samples: int) -> _Found:
     settled = study.structure
     # |sum x y| <= |x| |y|; a SNP's |x|^2 is at most `peak`, and |X^T v|^2 at most `trace` for a unit vector v.
     bound = math.sqrt(_float(panel, "peak") * _float(panel, "trace")) * _SLACK
-    ring = rings.reals(bound, len(verbs.cohorts))
+    ring = rings.reals(bound, len(verbs.members))
     most = math.inf if study.few_samples else samples // 2
     found = _Found()
     blocks: list[Handle] = []
@@ -169,7 +169,7 @@ async def _rounds(verbs: StudyVerbs, study: Study, panel: Made, samples: int) ->
         found.rounds += 1
         found.columns += columns
         made = await verbs.compute(
-            Asked(
+            Computation(
                 f"structure-round-{found.rounds:04}", "structure-round",
                 to_sites={"block": block} | ({"panel": panel.outputs["panel"]} if found.rounds == 1 else {}),
                 at_hub={"projected": projected} | {f"block-{at:03}": one for at, one in enumerate(blocks)},
@@ -185,16 +185,16 @@ async def _rounds(verbs: StudyVerbs, study: Study, panel: Made, samples: int) ->
         if found.angle <= settled.tolerance:
             break
     told = {"projected": projected} | {f"block-{at:03}": one for at, one in enumerate(blocks)}
-    made = await verbs.compute(Asked("structure-loadings", "structure-loadings", at_hub=told, sites=False))
+    made = await verbs.compute(Computation("structure-loadings", "structure-loadings", at_hub=told, sites=False))
     found.loadings = made.outputs["loadings"]
     return found
 
 
-def _int(made: Made, name: str) -> int:
+def _int(made: JointOutcome, name: str) -> int:
     return int(_float(made, name))
 
 
-def _float(made: Made, name: str) -> float:
+def _float(made: JointOutcome, name: str) -> float:
     value = made.facts[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise HanseError(ErrorCode.INTERNAL, f"structure: fact {name} is {value!r}, expected a number")

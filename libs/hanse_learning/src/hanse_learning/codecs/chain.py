@@ -23,7 +23,7 @@ from hanse_learning.codecs.quantizers import Exact
 from hanse_learning.codecs.stages import Draw, Factorizer, Mask, Packer, Quantizer, Sparsifier, Values
 
 
-class Places(IntEnum):
+class Positions(IntEnum):
     """How the places of a portion's values are told."""
 
     RAW = 0
@@ -67,7 +67,7 @@ class Chain:
     def write(self, values: Values, kept: Mask | None, draw: Draw) -> bytes:
         """A portion of a parameter: values (n,), and which of them are sent; None: all."""
         if kept is None:
-            return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
+            return bytes([Positions.WHOLE]) + self.quantizer.write(values, draw)
         seeded = self.sparsifier is not None and self.sparsifier.seeded
         places = np.flatnonzero(kept)
         # Bool indexing is slow where few are kept, and taking by places where many are.
@@ -78,19 +78,19 @@ class Chain:
             places, chosen = places[chosen != 0], chosen[chosen != 0]
         count, size = len(places), len(values)
         if not count:
-            return bytes([Places.NONE])
+            return bytes([Positions.NONE])
         if count == size:
-            return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
+            return bytes([Positions.WHOLE]) + self.quantizer.write(values, draw)
         sent = self.quantizer.write(chosen, draw)
         if seeded:
-            return bytes([Places.SEEDED]) + count.to_bytes(4, "little") + sent
+            return bytes([Positions.SEEDED]) + count.to_bytes(4, "little") + sent
         if 16 * count < size:
-            return bytes([Places.PLACES]) + count.to_bytes(4, "little") + places.astype("<u2").tobytes() + sent
-        return bytes([Places.BITMAP]) + np.packbits(kept).tobytes() + sent
+            return bytes([Positions.PLACES]) + count.to_bytes(4, "little") + places.astype("<u2").tobytes() + sent
+        return bytes([Positions.BITMAP]) + np.packbits(kept).tobytes() + sent
 
     def write_rows(self, rows: Values, draw: Draw) -> bytes:
         """A portion of a product: the rows (n,) of P that it takes."""
-        return bytes([Places.PRODUCT]) + self.quantizer.write(rows, draw)
+        return bytes([Positions.PRODUCT]) + self.quantizer.write(rows, draw)
 
     def read(
         self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int, rows: Rows | None = None
@@ -105,22 +105,22 @@ class Chain:
             HanseError: INVALID_INPUT for bytes that `write` does not make.
         """
         told = data.number("u1")
-        if told == Places.WHOLE:
+        if told == Positions.WHOLE:
             return self.quantizer.read(data, size, dtype)
-        if told == Places.PRODUCT and rows is not None:
+        if told == Positions.PRODUCT and rows is not None:
             return rows.product(self.quantizer.read(data, rows.count, dtype), dtype)
         values = np.zeros(size, dtype)
-        if told == Places.NONE:
+        if told == Positions.NONE:
             return values
-        if told == Places.BITMAP:
+        if told == Positions.BITMAP:
             bits = data.array("u1", -(-size // 8))
             kept = np.unpackbits(bits, count=size).view(np.bool_)
             values[kept] = self.quantizer.read(data, int(np.count_nonzero(kept)), dtype)
             return values
-        if told not in (Places.PLACES, Places.SEEDED):
+        if told not in (Positions.PLACES, Positions.SEEDED):
             raise data.bad(f"begins a portion with {told}, 1 to 6 was expected")
         count = data.number("<u4")
-        if told == Places.PLACES:
+        if told == Positions.PLACES:
             places = data.array("<u2", count).astype(np.intp)
             if count and (int(places[-1]) >= size or bool(np.any(np.diff(places) <= 0))):
                 raise data.bad(f"has places that do not rise, or are beyond its {size} values")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.layout import Layout, parse_header
 from hanse_learning.codecs.bytes_in import BytesIn
-from hanse_learning.codecs.chain import Chain, Places
+from hanse_learning.codecs.chain import Chain, Positions
 from hanse_learning.codecs.factors import Columns, RowsOf, check_size, read_columns
 from hanse_learning.codecs.frames import (
     ROW,
@@ -56,7 +56,7 @@ def _portion(
     frame: Frame, portion: Portion, data: BytesIn, chain: Chain, seed: int, columns: Columns
 ) -> np.ndarray[Any, Any]:
     if not frame.parameter:
-        if (told := data.number("u1")) != Places.RAW:
+        if (told := data.number("u1")) != Positions.RAW:
             raise data.bad(f"begins a portion of a buffer with {told}, 0 was expected")
         return data.array(frame.dtype.str, portion.size)
     sparsifier, seeded = chain.sparsifier, None

@@ -12,7 +12,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.codecs.bytes_in import BytesIn
-from hanse_learning.codecs.chain import Chain, Places
+from hanse_learning.codecs.chain import Chain, Positions
 from hanse_learning.codecs.factors import Columns, RowsOf, Wide, matrix_shape, widths, write_columns
 from hanse_learning.codecs.frames import ROW, Frame, Portion, draw_of, frames_of, head_of
 from hanse_learning.codecs.stages import Mask, Values
@@ -123,7 +123,7 @@ class _Writer:
 
     def _buffer(self, portion: Portion) -> bytes:
         flat = self.arrays[portion.entry.name].reshape(-1)
-        return bytes([Places.RAW]) + flat[portion.first : portion.last].tobytes()
+        return bytes([Positions.RAW]) + flat[portion.first : portion.last].tobytes()
 
     def _parameter(self, portion: Portion) -> bytes:
         if portion.entry.name != self._entry:

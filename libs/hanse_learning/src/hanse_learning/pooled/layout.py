@@ -304,7 +304,7 @@ def counts_in(config: Mapping[str, Any]) -> Counts | None:
     if told is None:
         return None
     try:
-        asked = _Asked.model_validate(told)
+        asked = _CountsForm.model_validate(told)
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.evaluate.counts: {explain(error)}") from None
     check_metrics(asked.names, asked.task)
@@ -341,7 +341,7 @@ def told_of(counts: Counts) -> dict[str, Any]:
     return told | {"subgroups": counts.subgroups.model_dump(mode="json")}
 
 
-class _Asked(Frozen):
+class _CountsForm(Frozen):
     names: tuple[str, ...] = Field(max_length=32)
     task: Task
     classes: int = Field(ge=0, le=MOST_CLASSES)

@@ -117,13 +117,13 @@ def ahead_of(array: NDArray[Any]) -> Ahead | None:
         return None
     row, begins = array[:1].nbytes, _offset(mapping, array)
 
-    def tell(rows: Iterable[int]) -> None:
+    def advise(rows: Iterable[int]) -> None:
         for at in rows:
             start = begins + at * row
             page = start - start % mmap.PAGESIZE
             mapping.madvise(mmap.MADV_WILLNEED, page, start + row - page)
 
-    return tell
+    return advise
 
 
 def rows_at_once(array: NDArray[Any]) -> int:

@@ -158,7 +158,7 @@ def join(environment: Mapping[str, str] = os.environ, *, device: str = "cpu") ->
     return Ranks(int(environment["RANK"]), int(environment["WORLD_SIZE"]))
 
 
-def leave() -> None:
+def withdraw() -> None:
     """Leave the other ranks, where this process has joined any: nothing of the group's may be at work when it ends."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -99,7 +99,7 @@ class Meeting:
             raise invalid("participant", name, "one of " + ", ".join(self.names))
         return _Seat(self, name)
 
-    def leave(self) -> None:
+    def withdraw(self) -> None:
         """Somebody is not coming any more: all who wait for a sum are told so."""
         with self._news:
             self._left = True

@@ -52,7 +52,7 @@ class BusExporter:
             BUS_UP.set(0)
             return {"nats": "does not answer"}
         BUS_UP.set(1)
-        tell(general, stored)
+        set_gauges(general, stored)
         return {}
 
     async def close(self) -> None:
@@ -70,7 +70,7 @@ class BusExporter:
         return body
 
 
-def tell(general: dict[str, Any], stored: dict[str, Any]) -> None:
+def set_gauges(general: dict[str, Any], stored: dict[str, Any]) -> None:
     """Set the gauges from the bodies of /varz and /jsz."""
     BUS_CONNECTIONS.set(float(general.get("connections", 0)))
     BUS_SLOW.set(float(general.get("slow_consumers", 0)))

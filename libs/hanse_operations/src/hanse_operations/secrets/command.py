@@ -10,7 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_operations.secrets.folders import FileFolder, ManifestFolder
 from hanse_operations.secrets.kubernetes import MANAGED_BY, ApiServer, KubernetesSecrets
 from hanse_operations.secrets.wanted import ACCOUNTS_FOLDER, Wishes
-from hanse_operations.secrets.writing import Place, remove, write
+from hanse_operations.secrets.writing import Target, remove, write
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,19 +52,19 @@ def _run(arguments: argparse.Namespace) -> None:
         accounts_folder=arguments.accounts_folder,
         name=arguments.name,
     )
-    place = _place(arguments)
-    done = remove(place, _everything(wishes)) if arguments.remove else write(place, wishes, SystemClock().now())
+    target = _target(arguments)
+    done = remove(target, _everything(wishes)) if arguments.remove else write(target, wishes, SystemClock().now())
     for name, what in done.items():
         print(f"{arguments.name}-{name}: {what}")
     if arguments.pod is not None:
-        _remove_pod(place, arguments)
+        _remove_pod(target, arguments)
 
 
-def _remove_pod(place: Place, arguments: argparse.Namespace) -> None:
+def _remove_pod(target: Target, arguments: argparse.Namespace) -> None:
     """The pod of `helm test` belongs to no release: helm leaves it, so it goes with the secrets."""
-    if not arguments.remove or not isinstance(place, KubernetesSecrets):
+    if not arguments.remove or not isinstance(target, KubernetesSecrets):
         raise HanseError(ErrorCode.INVALID_INPUT, f"--pod {arguments.pod}: only with --remove, in Kubernetes")
-    found = place.remove_pod(arguments.pod)
+    found = target.remove_pod(arguments.pod)
     print(f"pod {arguments.pod}: {'removed' if found else 'was not there'}")
 
 
@@ -73,7 +73,7 @@ def _everything(wishes: Wishes) -> Wishes:
     return Wishes(tls=True, store_server=True, compensator=True, hosts=wishes.hosts, name=wishes.name)
 
 
-def _place(arguments: argparse.Namespace) -> Place:
+def _target(arguments: argparse.Namespace) -> Target:
     labels = {
         "app.kubernetes.io/name": "hanse",
         "app.kubernetes.io/instance": arguments.instance or arguments.name,

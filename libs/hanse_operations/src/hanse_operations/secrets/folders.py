@@ -17,7 +17,7 @@ from hanse_operations.secrets.writing import Stored
 
 
 class ManifestFolder:
-    """A `Place`: `<prefix>-<name>.yaml` in a folder, readable by its owner alone."""
+    """A `Target`: `<prefix>-<name>.yaml` in a folder, readable by its owner alone."""
 
     def __init__(self, folder: Path, prefix: str, labels: Mapping[str, str], namespace: str = "") -> None:
         self._folder, self._prefix, self._labels, self._namespace = folder, prefix, labels, namespace
@@ -55,7 +55,7 @@ class ManifestFolder:
 
 
 class FileFolder:
-    """A `Place`: a folder for each secret and a file for each of its keys, as a volume of Kubernetes shows them."""
+    """A `Target`: a folder for each secret and a file for each of its keys, as a volume of Kubernetes shows them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

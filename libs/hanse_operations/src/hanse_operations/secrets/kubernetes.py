@@ -71,7 +71,7 @@ class ApiServer:
 
 
 class KubernetesSecrets:
-    """Secrets `<prefix>-<name>` of a namespace: a `Place` for secrets.
+    """Secrets `<prefix>-<name>` of a namespace: a `Target` for secrets.
 
     Args:
         labels: put on what is created.

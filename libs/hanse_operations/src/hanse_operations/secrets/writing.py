@@ -24,7 +24,7 @@ class Stored:
         return f"Stored({sorted(self.data)}, version {self.version})"
 
 
-class Place(Protocol):
+class Target(Protocol):
     """Where secrets are kept, by name."""
 
     def read(self, name: str) -> Stored | None:
@@ -44,7 +44,7 @@ class Place(Protocol):
         ...
 
 
-def write(place: Place, wishes: Wishes, now: datetime) -> dict[str, str]:
+def write(target: Target, wishes: Wishes, now: datetime) -> dict[str, str]:
     """Make what is missing and renew what is due.
 
     Returns:
@@ -54,9 +54,9 @@ def write(place: Place, wishes: Wishes, now: datetime) -> dict[str, str]:
         HanseError: CONFLICT when others change the secrets again and again; what the place raises.
     """
     for _ in range(_TRIES):
-        stored = {name: place.read(name) for name in names(wishes)}
+        stored = {name: target.read(name) for name in names(wishes)}
         try:
-            return _write(place, stored, wishes, now)
+            return _write(target, stored, wishes, now)
         except HanseError as error:
             # Another job wrote meanwhile: its values are taken over.
             if error.code is not ErrorCode.CONFLICT:
@@ -65,23 +65,23 @@ def write(place: Place, wishes: Wishes, now: datetime) -> dict[str, str]:
     raise last
 
 
-def _write(place: Place, stored: Mapping[str, Stored | None], wishes: Wishes, now: datetime) -> dict[str, str]:
+def _write(target: Target, stored: Mapping[str, Stored | None], wishes: Wishes, now: datetime) -> dict[str, str]:
     done: dict[str, str] = {}
     have = {name: one.data for name, one in stored.items() if one is not None}
     for name, data in wanted(have, wishes, now).items():
         before = stored[name]
         if before is None:
-            place.create(name, data)
+            target.create(name, data)
             done[name] = "made"
             continue
         changed = {key: value for key, value in data.items() if before.data.get(key) != value}
         if changed:
-            place.change(name, changed, before.version)
+            target.change(name, changed, before.version)
         done[name] = f"renewed: {', '.join(sorted(changed))}" if changed else "kept"
     return done
 
 
-def remove(place: Place, wishes: Wishes) -> dict[str, str]:
+def remove(target: Target, wishes: Wishes) -> dict[str, str]:
     """Remove the secrets of a deployment, those first that are made from others; returns what was done, by secret."""
     listed = reversed(names(wishes))
-    return {name: "removed" if place.remove(name) else "is not there, or not of this command" for name in listed}
+    return {name: "removed" if target.remove(name) else "is not there, or not of this command" for name in listed}

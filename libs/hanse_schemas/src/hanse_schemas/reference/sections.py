@@ -12,7 +12,7 @@ from hanse_schemas.reference.fields import allowed, example, hint, models
 from hanse_schemas.reference.words import meaning, summary
 
 Forms = tuple[type[BaseModel], ...]
-Place = tuple[type[BaseModel], str]
+FieldOf = tuple[type[BaseModel], str]
 """A form and one of its keys."""
 
 
@@ -28,10 +28,10 @@ class Given:
         leaves: forms whose keys are not told: nobody writes them by hand.
     """
 
-    inside: Mapping[Place, Forms]
-    examples: Mapping[Place, Any]
+    inside: Mapping[FieldOf, Forms]
+    examples: Mapping[FieldOf, Any]
     usual: Mapping[str, Any]
-    unnamed: frozenset[Place] = frozenset()
+    unnamed: frozenset[FieldOf] = frozenset()
     leaves: frozenset[type[BaseModel]] = frozenset()
 
 

@@ -14,8 +14,9 @@ from hanse_workflows.keys import session_key
 from hanse_workflows.masking.masked_session import MaskedStep
 from hanse_workflows.masking.protocols import MaskedSession
 from hanse_workflows.next_model import sent_by
-from hanse_workflows.noise import least_members, with_noise
+from hanse_workflows.noise import with_noise
 from hanse_workflows.outcomes import Gathered, Summed
+from hanse_workflows.quorum import least_members
 from hanse_workflows.traffic import Traffic, traffic
 from hanse_workflows.verbs import Verbs
 
@@ -44,26 +45,26 @@ async def all_or_none(
         RunFailure: QUORUM where not all answer, or an answer is refused, `retries` times after the first.
     """
     run, ask, whole, sent = masked.run, masked.ask, among or masked.ask.to, sent or Traffic()
-    named, retries = dict.fromkeys(refused), ask.retries
+    named, retries, least = dict.fromkeys(refused), ask.retries, least_members(run.job.privacy, ask.kind)
     missing = f"refused: {', '.join(named)}" if named else "nobody was asked"
     for attempt in range(after + 1, after + retries + (1 if among else 2)):
         name = session_key(masked.step, attempt)
         if among:
             again = f"the same {len(whole)} sites are asked again; {missing}"
             run.note("note", f"{name}/again", round=ask.round, step=name, reason=again)
-        session = await masked.protocol.prepare(name, ask, whole, least=least_members(run, ask))
+        session = await masked.protocol.prepare(name, ask, whole, least=least)
         if not among and attempt == 1 and not fixed:
             whole = session.to  # before there is any sum, the set is as free as in any round
         absent = sorted(set(whole) - set(session.to))
         if absent:
             missing = f"{', '.join(absent)} did not share secrets"
-            _tell(run, ask, session, whole)
+            _note_broken(run, ask, session, whole)
             continue
         asking, gathered = await masked.answers(session, with_noise(run, _of_all(ask, session, patience), attempt))
         sent += traffic(asking, gathered)
         if len(gathered.answers) < len(whole):
             missing = gathered.explain()
-            _tell(run, ask, session, whole)
+            _note_broken(run, ask, session, whole)
             run.forget(sent_by(gathered.answers))
             if any(failure.outcome is Outcome.REFUSED for failure in gathered.failures):
                 break  # as it would again
@@ -101,6 +102,6 @@ def _of_all(ask: Ask, session: MaskedSession, patience: float | None) -> Ask:
     )  # fmt: skip
 
 
-def _tell(run: Verbs, ask: Ask, session: MaskedSession, whole: tuple[str, ...]) -> None:
+def _note_broken(run: Verbs, ask: Ask, session: MaskedSession, whole: tuple[str, ...]) -> None:
     name = session.masking.session
     run.note("exchange-broken", name, round=ask.round, step=name, left=list(whole))

@@ -22,8 +22,9 @@ from hanse_workflows.masking.all_or_none import all_or_none
 from hanse_workflows.masking.masked_session import MaskedStep
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.next_model import sent_by
-from hanse_workflows.noise import least_members, with_noise
+from hanse_workflows.noise import with_noise
 from hanse_workflows.outcomes import Gathered, Summed
+from hanse_workflows.quorum import Quorum, least_members, too_few
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.traffic import Traffic, traffic
 from hanse_workflows.verbs import Verbs
@@ -46,19 +47,16 @@ async def summed_masked(
         return await all_or_none(masked, fixed=True)
     if patience is not None:
         return await all_or_none(masked, patience=patience)
-    left, refused = ask.to, dict[str, None]()
+    left, refused, least = ask.to, dict[str, None](), least_members(run.job.privacy, ask.kind)
     given: tuple[str, ...] = ()
     above = 0
     sent = Traffic()
     for attempt in range(1, len(ask.to) + 2):
-        session = await protocol.prepare(
-            session_key(step, attempt), ask, left, least=least_members(run, ask), above=above
-        )
-        enough = max(ask.needed, session.masking.minimum)
-        needed = max(enough, session.needed)
+        session = await protocol.prepare(session_key(step, attempt), ask, left, least=least, above=above)
+        quorum = Quorum(len(session.to), ask.needed, session.masking.minimum, session.needed)
         asking = with_noise(run, replace(
-            ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed,
-            enough=enough if enough < needed else 0, peers=len(session.to),
+            ask, to=session.to, masking=session.masking, payload=session.payload, needed=quorum.needed,
+            enough=quorum.enough, peers=len(session.to),
         ), attempt)  # fmt: skip
         asking, gathered = await masked.answers(session, asking)
         answers, sent = gathered.answers, sent + traffic(asking, gathered)
@@ -86,21 +84,19 @@ async def summed_masked(
                 left = ()  # a third set would tell of few
             else:
                 given = summed.participants
-                least, k = least_members(run, ask)(len(given)), _colluding(run)
-                most = protocol.most_within(session, len(given), max(session.masking.minimum, least) + k)
+                gap = max(session.masking.minimum, least(len(given))) + _colluding(run)
+                most = protocol.most_within(session, len(given), gap)
                 seed = derive_seed(run.job.seed, session.masking.session)
                 left, above = within([name for name in given if name not in refused], most, seed), len(given)
             given = summed.participants
-        if len(left) < enough:
+        if len(left) < quorum.least:
             if there:
                 return await all_or_none(masked, among=there, after=attempt, refused=refused, sent=sent)
             break
-    raise RunFailure(
-        ErrorCode.QUORUM,
-        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {enough} are "
-        f"needed; refused: {', '.join(refused)}",
-        hint="the audit says why each was refused",
-    )
+    raise too_few(
+        f"step {step}", len(left), len(ask.to), "are left whose masked answers can be summed", quorum.least,
+        why=f"refused: {', '.join(refused) or 'none'}", hint="the audit says why each was refused",
+    )  # fmt: skip
 
 
 def within(left: Sequence[str], most: int, seed: int) -> tuple[str, ...]:

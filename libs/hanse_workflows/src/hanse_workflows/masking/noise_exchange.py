@@ -18,6 +18,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.protocols import work_of
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body, Verbs
 
 _PROTOCOL_S = 60.0
@@ -49,12 +50,10 @@ async def exchanged(run: Verbs, ask: Ask, session: str) -> Ask:
     request, refused = noise_request(
         run.project, run.run, session, keys, await run.enrolled(f"{session}-noise-roster"), work=work_of(run, ask)
     )  # fmt: skip
-    _tell(run, ask, session, refused, "its key is not signed with its enrolled key")
+    _note_refused(run, ask, session, refused, "its key is not signed with its enrolled key")
     if request is None or len(request.members) < ask.needed:
         left = 0 if request is None else len(request.members)
-        raise RunFailure(
-            ErrorCode.QUORUM, f"session {session}: {left} sites can exchange noise, {ask.needed} are needed"
-        )
+        raise too_few(f"session {session}", left, len(ask.to), "can exchange noise", ask.needed)
     data = request.encode()
 
     async def to_all(_: str) -> bytes:
@@ -65,7 +64,7 @@ async def exchanged(run: Verbs, ask: Ask, session: str) -> Ask:
     shared = await gather(run, step, replace(own, kind=TaskKind.SHARE, to=names, payload=to_all, keep=True))
     relayed = _Relayed(run, request, step, shared)
     members = await relayed.members()
-    _tell(
+    _note_refused(
         run, ask, session, [name for name in names if name not in members], "it has not sent noise for every other site"
     )
     return replace(ask, to=members, payload=relayed.payload)
@@ -110,7 +109,7 @@ class _Relayed:
             return self._given
 
 
-def _tell(run: Verbs, ask: Ask, session: str, refused: Iterable[str], reason: str) -> None:
+def _note_refused(run: Verbs, ask: Ask, session: str, refused: Iterable[str], reason: str) -> None:
     for name in refused:
         run.note(
             "refused", f"{session}/noise/{name}", round=ask.round, step=session, participant=name, code="tampered",

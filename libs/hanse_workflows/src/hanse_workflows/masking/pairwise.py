@@ -19,7 +19,6 @@ from hanse_fabric.messages import Bound, Masking, MaskingMode, Ring, RingPlan, R
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
 from hanse_privacy.pairwise.messages import AdvertRequest, Member, ShareRequest
 from hanse_privacy.pairwise.recovering import recover
-from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
@@ -28,6 +27,7 @@ from hanse_workflows.masking.pairwise_session import PairwiseSession
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of_run, work_of
 from hanse_workflows.next_model import Unmasking
 from hanse_workflows.outcomes import Answer, Gathered
+from hanse_workflows.quorum import Quorum, most_within, threshold_wanted, too_few
 from hanse_workflows.verbs import Verbs
 
 _PROTOCOL_S = 60.0
@@ -93,7 +93,7 @@ class Pairwise(MaskingProtocol):
             for former in tuple(self._open):
                 self._release(self._open.pop(former))
         plan = plan or plan_of_run(self._run, self._settings, len(chosen), ask)
-        needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
+        needed = Quorum(len(chosen), self._run.job.participants.needed(len(chosen)), self._settings.minimum).least
         for attempt in itertools.count(1):
             name = session if attempt == 1 else f"{session}-m{attempt}"
             masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
@@ -119,8 +119,7 @@ class Pairwise(MaskingProtocol):
             self._ahead = opened, gathered
 
     def most_within(self, session: MaskedSession, given: int, gap: int) -> int:  # noqa: ARG002
-        k = self._settings.colluding or 0
-        return smallest_sum(len(session.to), session.needed, k) + k - gap
+        return most_within(self._settings, len(session.to), session.needed, gap)
 
     async def _share(
         self, masking: Masking, asked: Ask, chosen: tuple[str, ...], needed: int, least: Callable[[int], int],
@@ -134,16 +133,12 @@ class Pairwise(MaskingProtocol):
         members = self._members(session, round_number, chosen, identities)
         if len(members) < needed:
             raise _too_few(session, tuple(member.participant for member in members), chosen, needed)
-        minimum, k = max(self._settings.minimum, least(len(members))), self._settings.colluding or 0
+        minimum = max(self._settings.minimum, least(len(members)))
         try:
-            threshold = self._settings.threshold
-            if above:  # those who unmask two sums of a work must have an honest site in common
-                wanted = None if threshold is None else min(threshold, len(members))
-                usual = threshold_of(wanted, members=len(members), minimum=minimum, colluding=k)
-                threshold = max(usual, (above + k) // 2 + 1)
+            threshold = threshold_wanted(self._settings, len(members), minimum, above)
             request = share_request(
                 self._run.project, self._run.run, session, members, threshold=threshold,
-                minimum=minimum, colluding=k, roster=identities.values(),
+                minimum=minimum, colluding=self._settings.colluding or 0, roster=identities.values(),
                 work=work_of(self._run, asked),
             )  # fmt: skip
         except HanseError as error:
@@ -161,7 +156,7 @@ class Pairwise(MaskingProtocol):
             ),
         )  # fmt: skip
         opened = await PairwiseSession(self._run, request, masking, gathered, shared=step, then=then).open()
-        self._tell(session, round_number, opened.refused)
+        self._note_refused(session, round_number, opened.refused)
         return self._naming(opened)
 
     def _then(self, asked: Ask, request: ShareRequest) -> str | None:
@@ -206,7 +201,7 @@ class Pairwise(MaskingProtocol):
         signed = await self._run.payloads(name, Gathered(asked=opened.members, answers=answers))
         asked = await asyncio.to_thread(ask_unmask, request, opened.members, signed)
         if asked.refused:
-            self._tell(name, round_number, asked.refused)
+            self._note_refused(name, round_number, asked.refused)
             return Unmasking(None, tuple(asked.refused))
         step = opened.steps[1]
         try:
@@ -225,7 +220,7 @@ class Pairwise(MaskingProtocol):
             return Unmasking(None, given=True)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed, asked.asked)
-        self._tell(name, round_number, recovered.refused)
+        self._note_refused(name, round_number, recovered.refused)
         if recovered.recovery is None:
             return Unmasking(None, tuple(recovered.refused), given=True)
         return Unmasking(
@@ -262,7 +257,7 @@ class Pairwise(MaskingProtocol):
             self._verified[member.identity, known[member.participant]] = member
         for name in read.refused:
             del self._adverts[name]
-        self._tell(session, round_number, read.refused)
+        self._note_refused(session, round_number, read.refused)
         return tuple(self._verified[identities[name], known[name]] for name in known if name not in read.refused)
 
     def _ask(
@@ -284,7 +279,7 @@ class Pairwise(MaskingProtocol):
         for step in opened.steps:
             self._run.release(step)
 
-    def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
+    def _note_refused(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
         for name, reason in refused.items():
             self._run.note(
                 "refused", f"{session}/{name}", round=round_number, step=session, participant=name, code="tampered",
@@ -293,12 +288,10 @@ class Pairwise(MaskingProtocol):
 
 
 def _too_few(session: str, there: tuple[str, ...], chosen: tuple[str, ...], needed: int) -> RunFailure:
-    return RunFailure(
-        ErrorCode.QUORUM,
-        f"session {session}: {len(there)} of {len(chosen)} participants share secrets ({', '.join(there) or 'none'}), "
-        f"{needed} are needed",
+    return too_few(
+        f"session {session}", len(there), len(chosen), "share secrets", needed, why=", ".join(there) or "none",
         hint="see the other sites' logs, or change participants.quorum or secure_aggregation.minimum",
-    )
+    )  # fmt: skip
 
 
 def _payloads(answers: tuple[Answer, ...]) -> dict[str, bytes]:

@@ -33,13 +33,13 @@ from hanse_reduction.study import run_study
 from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
-from hanse_workflows.attendance import too_few_present
 from hanse_workflows.failures import RunFailure, check_recordable
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.sites import Made, MemorySite, in_ring
 from hanse_workflows.outcomes import Answer, Failure, Gathered, Published
+from hanse_workflows.quorum import too_few_present
 from hanse_workflows.verbs import Body
 
 PROJECT, RUN = "memory", "memory000000"
@@ -105,7 +105,7 @@ class MemoryVerbs:
 
         async def look() -> Body:
             if len(self._sites) < self.job.participants.minimum:
-                raise too_few_present(self._sites, self.job.participants)
+                raise too_few_present(tuple(self._sites), self.job.participants)
             return {"present": list(self._sites)}
 
         return tuple((await self.once(key, {"participants": 1}, look))["present"])

@@ -18,6 +18,7 @@ from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import Prepare, features_schema
 from hanse_schemas.protocols import asked_by_counts, asked_by_job, coarse_bins, protocol
 from hanse_schemas.terms import AT_DELTA, ProjectTerms
+from hanse_workflows.quorum import counted
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
 
@@ -204,7 +205,7 @@ def left_behind(job: Job) -> tuple[str, ...]:
 def _waiting(enrolled: int, job: Job) -> tuple[str, ...]:
     if enrolled < job.participants.minimum:
         return (
-            f"participants.minimum: {job.participants.minimum} are needed and {enrolled} are enrolled; "
+            f"participants.minimum: {counted(enrolled, None, 'are enrolled', job.participants.minimum)}; "
             f"the run waits {job.participants.patience:.0f} s for them",
         )
     return ()

@@ -76,7 +76,7 @@ class Roster:
         names = sorted(self._names.get(project, ()))
         return [name for name in names if name not in there and not self._members[project, name].revoked]
 
-    def tell(self) -> None:
+    def set_gauges(self) -> None:
         """Set the gauges of participants: how many are in which state, and who has gone silent.
 
         States: online; busy (online, with a task in hand); silent (not seen of late); unseen (not in the

@@ -93,7 +93,7 @@ class Supervisor:
             group.create_task(self._watch_runs())
             await self._leases.ready.wait()
             await self._roster.ready.wait()
-            group.create_task(self._tell())
+            group.create_task(self._keep_gauges())
             while True:
                 self._wake.clear()
                 soonest = self._start_due(group)
@@ -104,12 +104,12 @@ class Supervisor:
                 except TimeoutError:
                     continue
 
-    async def _tell(self) -> None:
+    async def _keep_gauges(self) -> None:
         """Keep the operator's gauges current, until cancelled."""
         while True:
-            self._vitals.tell()
-            BACKLOG.tell(_QUEUES, self._clock)
-            self._roster.tell()
+            self._vitals.set_gauges()
+            BACKLOG.set_gauges(_QUEUES, self._clock)
+            self._roster.set_gauges()
             states = Counter(_shown_state(record) for record, _ in self._records.values())
             OPEN_RUNS.replace({(state,): states[state] for state in _OPEN_STATES})
             await self._clock.sleep(TOLD_EVERY_S)

@@ -48,8 +48,9 @@ from hanse_fabric.waiting import first_of, stop
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
-from hanse_workflows.attendance import Attendance, EnrolledKeys, too_few_present
+from hanse_workflows.attendance import Attendance, EnrolledKeys
 from hanse_workflows.outcomes import Gathered, Published
+from hanse_workflows.quorum import too_few_present
 from hanse_workflows.verbs import Body
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ class RunObjects:
     def __init__(self, store: ObjectStore, project: str) -> None:
         self._store, self._project = store, project
 
-    async def place(self, model: ObjectRef) -> ObjectRef:
+    async def stored(self, model: ObjectRef) -> ObjectRef:
         """The same model, resting in the store instead of inline."""
         if model.inline is None:
             return model

@@ -192,7 +192,7 @@ class TaskSteps:
     async def _resting(self, ref: ObjectRef, tasks: int) -> ObjectRef:
         """The same object, in the store where it is too large to be in so many tasks."""
         if ref.size > self._settings.inline_limit or ref.size * tasks > self._settings.inline_total:
-            return await self._objects.place(ref)
+            return await self._objects.stored(ref)
         return ref
 
     def _tell_closed(self, step: str, ask: Ask, gathered: Gathered) -> None:

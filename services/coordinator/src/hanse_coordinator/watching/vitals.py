@@ -123,7 +123,7 @@ class Vitals:
         finally:
             del self._runs[run.project, run.run]
 
-    def tell(self) -> None:
+    def set_gauges(self) -> None:
         """Set the gauges of all runs."""
         now = self._clock.monotonic()
         looks = sorted((run.look(now) for run in self._runs.values()), key=lambda look: -look.idle)[:MOST_RUNS]
@@ -155,7 +155,7 @@ class Backlog:
         finally:
             del jobs[number]
 
-    def tell(self, queues: Iterable[str], clock: Clock) -> None:
+    def set_gauges(self, queues: Iterable[str], clock: Clock) -> None:
         """Set the gauges of these queues, and of all that were used."""
         now = clock.monotonic()
         known = {name: self._since.get(name, {}) for name in (*queues, *self._since)}

@@ -10,7 +10,7 @@ from hanse_datapod.answers.delivery import asked_link
 from hanse_datapod.home.approvals import with_approved
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
-from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.home.runs import Counted, Runs
 from hanse_datapod.masking.binding import check_binding
@@ -40,13 +40,13 @@ class Admission:
 
     def __init__(
         self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy,
-        journal: TaskJournal, outbox: Outbox, remembered: Remembered, moved: Moved, clock: Clock,
+        journal: TaskJournal, outbox: Outbox, remembered: Remembered, line: LineDay, clock: Clock,
         terms: TermsHere,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, clock
         self._home, self._folders, self._policy = home, folders, policy
         self._journal, self._outbox = journal, outbox
-        self._remembered, self._moved = remembered, moved
+        self._remembered, self._line = remembered, line
         self._terms = terms
         self._runs, self._questions = Runs(home), Questions()
 
@@ -86,7 +86,7 @@ class Admission:
             self._worker.require(task.config)
         require_new_session(self._journal, task)
         if (mib := self._policy.limits.mib_a_day) is not None:
-            self._moved.begin(self._to_fetch(task), self._clock.now().timestamp(), mib)
+            self._line.begin(self._to_fetch(task), self._clock.now().timestamp(), mib)
         self._remembered.check(task)
         self._terms.begin(task)
         self._folders.prepare(task)

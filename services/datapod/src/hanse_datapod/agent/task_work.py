@@ -1,57 +1,49 @@
 """One task, from the bus to its answer: check, fetch, work, write down, hand in.
 
-The durable steps of a task, in this order: the answer with the update's bytes goes into the journal; what is about to
-leave goes into the outbox log; the update is sent; the signed result is sent. A datapod that is killed finds the task
-still open at its next start. If the answer is in the journal, it sends those very bytes; else it does the task again.
+The durable steps of a task, in this order: the answer with the update's bytes goes into the journal (`finishing`); what
+is about to leave goes into the outbox log, the update is sent, the signed result is sent (`handing_in`). A datapod that
+is killed finds the task still open at its next start. If the answer is in the journal, it sends those very bytes; else
+it does the task again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.admission import Admission
 from hanse_datapod.agent.data_check import DataCheck
-from hanse_datapod.agent.decisions import is_held_back, until_let_out
 from hanse_datapod.agent.deltas import applied
+from hanse_datapod.agent.finishing import Finishing
+from hanse_datapod.agent.handing_in import HandingIn
 from hanse_datapod.agent.preflight import Preflight, tells_examples
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_config import check_config
 from hanse_datapod.agent.terms import TermsHere
 from hanse_datapod.agent.watched_work import watch_over
-from hanse_datapod.answers.delivery import asked_link, outbox_entries, send
-from hanse_datapod.answers.plain import plain_answer
+from hanse_datapod.answers.delivery import asked_link
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
-from hanse_datapod.home.folders import TaskFolders, masked
+from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
-from hanse_datapod.home.moved import Moved
+from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.now import Now
-from hanse_datapod.home.outbox import Leaving, Outbox
-from hanse_datapod.masking.answer import masked_answer
-from hanse_datapod.masking.pairwise import protocol_answer
+from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.masking.remembered import Remembered
-from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
-from hanse_datapod.privacy.noise import SiteNoise, is_exchange
 from hanse_datapod.privacy.shared_turns import SharedTurns, is_shared
-from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
-from hanse_privacy.witness import beside, signed_head
 from hanse_schemas.http.joining import ALLOWED_SKEW_S
 from hanse_site import OpenTask, SiteLink
-from hanse_site.answering import result_for
 
 _REFUSALS = frozenset(
     {
@@ -107,26 +99,31 @@ class TaskWork:
         outbox: Outbox, data: DataCheck, now: Now, terms: TermsHere,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
-        self._home, self._folders = home, folders
-        self._policy, self._journal = policy, journal
-        self._outbox, self._data, self._now = outbox, data, now
+        self._home, self._folders, self._policy = home, folders, policy
+        self._data, self._now = data, now
         key = link.identity.signing_key
         self._budget = SiteBudget(
             home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
             hidden=not tells_examples(policy),
         )  # fmt: skip
-        self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
-        self._moved, self._terms = Moved(home), terms
+        self._turns, self._line, self._terms = SharedTurns(home), LineDay(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._admission = Admission(
             link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox,
-            remembered=self._remembered, moved=self._moved, clock=self._clock, terms=terms,
+            remembered=self._remembered, line=self._line, clock=self._clock, terms=terms,
         )  # fmt: skip
         self._preflight = Preflight(
             policy, self._admission.allowed, link.identity.schema, worker.kinds, data, self._budget, terms.check,
             terms.epsilon,
         )  # fmt: skip
-        self._finishing = threading.Lock()
+        self._finishing = Finishing(
+            link, home=home, folders=folders, policy=policy, journal=journal, budget=self._budget,
+            remembered=self._remembered,
+        )  # fmt: skip
+        self._handing_in = HandingIn(
+            link, home=home, folders=folders, policy=policy, outbox=outbox, line=self._line,
+            remembered=self._remembered,
+        )  # fmt: skip
 
     def close(self) -> None:
         self._budget.close()
@@ -143,7 +140,7 @@ class TaskWork:
             if ready is None:
                 return
             try:
-                await self._hand_in(opened, ready)
+                await self._handing_in.hand_in(opened, ready.finished, ready.headers)
             except HanseError as error:
                 _log.warning(
                     "the answer could not be handed in",
@@ -157,7 +154,7 @@ class TaskWork:
 
     def _enter(self, opened: OpenTask) -> FinishedTask | _Entered:
         """The answer, where it is known; else how far one has come with the task. Blocks."""
-        known, task = self._known(opened.task), opened.task
+        known, task = self._finishing.known(opened.task), opened.task
         if known is not None:
             return known
         try:
@@ -203,12 +200,7 @@ class TaskWork:
         if reason.code is ErrorCode.CANCELLED:
             return None
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
-        told = FinishedTask(result_for(task, outcome, reason=str(reason), code=reason.code.code))
-        finished = await asyncio.to_thread(self._signed, task, told)
-        # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
-        with suppress(HanseError):
-            await asyncio.to_thread(self._journal.finish, task, finished)
-        return _Ready(finished)
+        return _Ready(await asyncio.to_thread(self._finishing.of_failure, task, outcome, reason))
 
     async def _work(self, opened: OpenTask, entered: _Entered) -> _Ready:
         task = opened.task
@@ -219,7 +211,7 @@ class TaskWork:
             examples = await self._data.examples()
         if task.kind not in WORKER_KINDS:
             given = await self._fetch(opened) if task.model else None
-            return _Ready(await asyncio.to_thread(self._finish_protocol, task, given))
+            return _Ready(await asyncio.to_thread(self._finishing.of_protocol, task, given))
         if entered.failure is not None:
             raise entered.failure
         self._now.begin(task)
@@ -250,9 +242,9 @@ class TaskWork:
         task = opened.task
 
         async def whole() -> None:
-            await self._write_down(asked_link(task))
+            await self._handing_in.write_down(asked_link(task))
             if self._policy.limits.mib_a_day is not None:
-                await asyncio.to_thread(self._moved.sent, (task.model,), self._clock.now().timestamp())
+                await asyncio.to_thread(self._line.sent, (task.model,), self._clock.now().timestamp())
 
         return await self._link.files.fetch(
             task, seconds=max(1.0, opened.seconds_left), apply=applied if task.deltas else None, whole=whole
@@ -270,7 +262,7 @@ class TaskWork:
         sums = open_sums(
             self._link,
             task,
-            self._write_down,
+            self._handing_in.write_down,
             self._policy,
             examples=examples,
             home=self._home,
@@ -295,7 +287,8 @@ class TaskWork:
             try:
                 with of_the_data(task):
                     outcome = await watch_over(
-                        self._link, self._worker, request, task, self._write_down, self._policy.privacy, self._now
+                        self._link, self._worker, request, task, self._handing_in.write_down, self._policy.privacy,
+                        self._now,
                     )  # fmt: skip
                     if outcome.update is not None or outcome.extras:
                         outcome = await asyncio.to_thread(self._folders.take, task, outcome)
@@ -312,106 +305,9 @@ class TaskWork:
         self._admission.look_back(opened)
         most = self._policy.asking.most_questions(cautious=self._policy.masking.required)
         self._admission.count(task, most, "questions")
-        said = self._preflight.answer(task)
-        with self._finishing:
-            result = result_for(task).model_copy(update={"payload": said.encode()})
-            finished = FinishedTask(self._link.sign(result))
-            self._journal.finish(task, finished)
-            return finished
-
-    def _head(self, task: Task) -> dict[str, str]:
-        """The header with the head of the log of what left, as it is now."""
-        key, (entries, digest) = self._link.identity.signing_key, self._outbox.head()
-        head = signed_head(
-            entries, digest, project=task.project, participant=task.participant, key=key, of="outbox"
-        )  # fmt: skip
-        return beside(head)
+        return self._finishing.of_check(task, self._preflight.answer(task))
 
     def _ready(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> _Ready:
         """The answer, written down; and in the log of what left, too, unless a pause holds it back. Blocks."""
-        finished = self._finish(task, outcome, reserved)
-        if not is_held_back(self._home):
-            with suppress(Exception):  # it is tried again, and told of, when it is handed in
-                return _Ready(finished, self._leave(task, finished))
-        return _Ready(finished)
-
-    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> FinishedTask:
-        """Make the answer durable. What this returns may leave."""
-        with self._finishing:
-            # The thread of cancelled work may have finished it already: then that answer stands.
-            finished = self._journal.find(task.id)
-            if finished is None:
-                if is_study_step(task):
-                    check_answer(self._policy, task, outcome)
-                elif task.kind is TaskKind.PREPARE and self._policy.is_exact(task):
-                    with of_the_data(task):
-                        self._policy.check_cells(outcome.data)
-                elif task.kind is TaskKind.EVALUATE:
-                    with of_the_data(task):
-                        self._policy.check_subgroups(task, outcome.data)
-                if is_study_step(task) and task.masking is None:
-                    finished = plain_study_answer(self._link, task, outcome)
-                elif task.masking is None or not masked(task):
-                    counted = reserved is not None and reserved.counts
-                    finished = plain_answer(self._link, self._policy, task, outcome, counted=counted)
-                else:
-                    require_new_session(self._journal, task)
-                    made = masked_answer(
-                        self._link, self._policy, task, task.masking, outcome, self._folders.output(task),
-                        home=self._home, remembered=self._remembered, noise=self._noise,
-                    )  # fmt: skip
-                    finished = made.finished
-                    with of_the_data(task):
-                        self._remembered.check_people(task, outcome.data, made.tag)
-                    self._remembered.claim(task, finished, outcome.data, made.tag, made.among)
-                self._budget.settle(reserved)
-                if reserved is not None:
-                    finished = self._signed(task, finished)
-                self._journal.finish(task, finished)
-            return finished
-
-    def _signed(self, task: Task, finished: FinishedTask) -> FinishedTask:
-        """The answer, signed with how far the privacy ledger has come."""
-        return replace(finished, result=self._link.sign(self._budget.with_head(task, finished.result)))
-
-    def _finish_protocol(self, task: Task, model: Path | None) -> FinishedTask:
-        """Answer a task of the masking protocol alone, or of the exchange of noise, durably."""
-        with self._finishing:
-            finished = self._journal.find(task.id)
-            if finished is None:
-                if is_exchange(task):
-                    finished = self._noise.answer(task, model)
-                else:
-                    finished = protocol_answer(self._link, self._policy, task, self._home, self._remembered)
-                self._journal.finish(task, finished)
-            return finished
-
-    def _known(self, task: Task) -> FinishedTask | None:
-        with self._finishing:
-            return known_answer(self._link, self._journal, self._folders, task)
-
-    async def _hand_in(self, opened: OpenTask, ready: _Ready) -> None:
-        """Send the update, then the result, for as long as the step can be open.
-
-        Raises:
-            HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
-        """
-        task, finished, headers = opened.task, ready.finished, ready.headers
-        if headers is None:
-            await until_let_out(self._home, self._clock)
-            headers = await asyncio.to_thread(self._leave, task, finished)
-        seconds = max(5.0, opened.seconds_left)
-        await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
-
-    def _leave(self, task: Task, finished: FinishedTask) -> dict[str, str]:
-        """Write down what is about to leave; gives the headers that go beside it. Blocks."""
-        self._remembered.leave(task, finished.result)
-        self._outbox.append(*outbox_entries(task, finished, self._folders.output(task)))
-        if self._policy.limits.mib_a_day is not None:
-            made = (finished.result.update, finished.result.tally, *(finished.result.extras or {}).values())
-            self._moved.sent(made, self._clock.now().timestamp())
-        return self._head(task)
-
-    async def _write_down(self, *leaving: Leaving) -> None:
-        await until_let_out(self._home, self._clock)
-        await asyncio.to_thread(self._outbox.append, *leaving)
+        finished = self._finishing.of_work(task, outcome, reserved)
+        return _Ready(finished, self._handing_in.begin(task, finished))

@@ -59,7 +59,7 @@ class FirstFault:
         """Whether none can come before it."""
         return self._found is not None and self._found[0] == 0
 
-    def tell(self) -> None:
+    def require_none(self) -> None:
         """Raise it, where there is one."""
         if self._found is not None:
             raise self._found[1]
@@ -99,7 +99,7 @@ def stored(
                 written(x[taken : taken + count])
                 rest.take(piece)
         taken += count
-    fault.tell()
+    fault.require_none()
     if x is None:
         raise ValueError(f"{where}: {rows} rows in no piece")
     return Examples(x, *rest.checked(where, unit, schema, targets))

@@ -21,7 +21,7 @@ from hanse_datapod.data.tables import Table
 from hanse_datapod.data.tabular import (
     LINES,
     ROWS,
-    Places,
+    RowNaming,
     cells_of_table,
     columns_of,
     csv_errors,
@@ -54,7 +54,7 @@ class Pieces:
     """
 
     path: Path
-    places: Places
+    naming: RowNaming
     rows: int
     frames: Callable[[], Iterator[pd.DataFrame]]
 
@@ -86,17 +86,17 @@ def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room) -> Examples
     numbering = Numbering()
 
     def made() -> Iterator[tuple[int, Make]]:
-        places = pieces.places
+        naming = pieces.naming
         for frame in pieces.frames():
-            yield len(frame), partial(make, frame, places)
-            places = places.behind(len(frame))
+            yield len(frame), partial(make, frame, naming)
+            naming = naming.behind(len(frame))
 
-    def make(frame: pd.DataFrame, places: Places, passed: Passed) -> Piece:
-        found = columns_of(pieces.path, frame, schema, places, passed)
+    def make(frame: pd.DataFrame, naming: RowNaming, passed: Passed) -> Piece:
+        found = columns_of(pieces.path, frame, schema, naming, passed)
         return Piece(found.x, found.y, numbering.of(found.whose), found.weights)
 
     return stored(
-        pieces.where, pieces.places.unit, pieces.rows, made(), schema, room, lambda y: targets_of(y, schema)
+        pieces.where, pieces.naming.unit, pieces.rows, made(), schema, room, lambda y: targets_of(y, schema)
     )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def read_stored_table(pieces: Pieces, schema: TabularSchema, options: TableOptio
     Raises:
         HanseError: as this; NO_SPACE.
     """
-    path, places = pieces.path, pieces.places
-    tolerated = Tolerated(pieces.where, places.unit, places.first, pieces.rows, options.tolerance)
+    path, naming = pieces.path, pieces.naming
+    tolerated = Tolerated(pieces.where, naming.unit, naming.first, pieces.rows, options.tolerance)
     texts = [column.name for column in schema.features if column.kind in ("category", "text")]
     store = ColumnsStore([column.name for column in schema.features], texts, pieces.rows, room.folder)
     shown, numbering = _shown(pieces, schema), Numbering()
@@ -115,7 +115,7 @@ def read_stored_table(pieces: Pieces, schema: TabularSchema, options: TableOptio
     rest = Rest(pieces.rows)
     with tolerated.settling():
         for frame in pieces.frames():
-            here, passed = places.behind(tolerated.taken), Passed()
+            here, passed = naming.behind(tolerated.taken), Passed()
             try:
                 columns, y = cells_of_table(path, frame, schema, tolerated, shown)
             except HanseError as error:  # a column that is not there, in any piece
@@ -129,12 +129,12 @@ def read_stored_table(pieces: Pieces, schema: TabularSchema, options: TableOptio
                 fault.note(passed, error)
             else:
                 rest.take(Piece(y, y, whose, weights))
-        missing.tell()
-    fault.tell()
-    checked = rest.checked(pieces.where, places.unit, schema, lambda y: targets_of(y, schema))
+        missing.require_none()
+    fault.require_none()
+    checked = rest.checked(pieces.where, naming.unit, schema, lambda y: targets_of(y, schema))
     examples = Examples(np.zeros((pieces.rows, 0), np.float32), *checked)
     whole = Table(
-        pieces.where, places.unit, places.first, store.whole(), examples, set_aside=tolerated.count
+        pieces.where, naming.unit, naming.first, store.whole(), examples, set_aside=tolerated.count
     )  # fmt: skip
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
 

@@ -30,18 +30,18 @@ _TARGETS = ("target", "label", "y")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowNaming:
     """What rows are called in messages, and the number of the first."""
 
     unit: str
     first: int
 
-    def behind(self, rows: int) -> Places:
+    def behind(self, rows: int) -> RowNaming:
         """Of what stands behind so many rows."""
         return replace(self, first=self.first + rows)
 
 
-LINES, ROWS = Places("line", 2), Places("row", 1)
+LINES, ROWS = RowNaming("line", 2), RowNaming("row", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +80,16 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
     """
     csv = kind == "csv"
     frame = _csv(path, schema, options) if csv else _parquet(path, schema)
-    places, where = LINES if csv else ROWS, f"data file {path.name}"
-    tolerated = Tolerated(where, places.unit, places.first, len(frame), options.tolerance)
+    naming, where = LINES if csv else ROWS, f"data file {path.name}"
+    tolerated = Tolerated(where, naming.unit, naming.first, len(frame), options.tolerance)
     with tolerated.settling():
         columns, y = cells_of_table(path, frame, schema, tolerated)
-    whose = whose_of(path, frame, unit_of(schema), places, Passed())
+    whose = whose_of(path, frame, unit_of(schema), naming, Passed())
     raw = Raw(
-        where, np.zeros((len(frame), len(schema.features)), np.float32), targets_of(y, schema), places.unit,
-        _codes(whose), weights_of(path, frame, schema, places, Passed()),
+        where, np.zeros((len(frame), len(schema.features)), np.float32), targets_of(y, schema), naming.unit,
+        _codes(whose), weights_of(path, frame, schema, naming, Passed()),
     )  # fmt: skip
-    whole = Table(where, places.unit, places.first, columns, checked(raw, schema), set_aside=tolerated.count)
+    whole = Table(where, naming.unit, naming.first, columns, checked(raw, schema), set_aside=tolerated.count)
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
 
 
@@ -214,10 +214,10 @@ def wanted_of(names: Collection[str], schema: LearnableSchema) -> list[str] | No
     return [n for n in (*(c.name for c in schema.features), schema.target, *schema.beside) if n in names]
 
 
-def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places) -> Raw:
-    found = columns_of(path, frame, schema, places, Passed())
+def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, naming: RowNaming) -> Raw:
+    found = columns_of(path, frame, schema, naming, Passed())
     y = targets_of(found.y, schema)
-    return Raw(f"data file {path.name}", found.x, y, places.unit, _codes(found.whose), found.weights)
+    return Raw(f"data file {path.name}", found.x, y, naming.unit, _codes(found.whose), found.weights)
 
 
 def _codes(whose: pd.Series | None) -> NDArray[Any] | None:
@@ -234,7 +234,7 @@ def targets_of(y: NDArray[np.float64], schema: LearnableSchema) -> NDArray[Any]:
 
 
 def columns_of(
-    path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places, passed: Passed
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, naming: RowNaming, passed: Passed
 ) -> Columns:  # fmt: skip
     """The columns of a table, or of a piece of one.
 
@@ -254,19 +254,19 @@ def columns_of(
                 f"data file {path.name}: column {column.name} is missing", f"it has {', '.join(present[:20])}"
             )
     named = _told_names(present, schema)
-    x = [_column(path, frame, column, named[column.name], places, passed) for column in features]
+    x = [_column(path, frame, column, named[column.name], naming, passed) for column in features]
     passed.one()
     given = _given(path, frame, target.name, present)
     y, checks = _targets(given, schema, target)
-    _refuse(path, given, target, named[target.name], checks, places, passed)
+    _refuse(path, given, target, named[target.name], checks, naming, passed)
     return Columns(
         np.stack(x, axis=1) if x else np.empty((len(frame), 0)), y,
-        whose_of(path, frame, unit_of(schema), places, passed), weights_of(path, frame, schema, places, passed),
+        whose_of(path, frame, unit_of(schema), naming, passed), weights_of(path, frame, schema, naming, passed),
     )  # fmt: skip
 
 
 def whose_of(
-    path: Path, frame: pd.DataFrame, column: str | None, places: Places, passed: Passed
+    path: Path, frame: pd.DataFrame, column: str | None, naming: RowNaming, passed: Passed
 ) -> pd.Series | None:  # fmt: skip
     """Whose each row is, as it stands; None: the file does not say."""
     if column is None or column not in frame.columns:
@@ -280,7 +280,7 @@ def whose_of(
     if empty.any():
         row = int(np.argmax(empty))
         raise mismatch(
-            f"data file {path.name}: column {column}, {places.unit} {row + places.first}: a value was expected",
+            f"data file {path.name}: column {column}, {naming.unit} {row + naming.first}: a value was expected",
             "an empty cell",
         )
     found: pd.Series = given
@@ -288,7 +288,7 @@ def whose_of(
 
 
 def weights_of(
-    path: Path, frame: pd.DataFrame, schema: LearnableSchema, places: Places, passed: Passed
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, naming: RowNaming, passed: Passed
 ) -> NDArray[np.float64] | None:
     """What each row counts in training. None is guessed, and a site's tolerance is for features."""
     if not isinstance(schema, TabularSchema) or schema.weight is None:
@@ -297,7 +297,7 @@ def weights_of(
     passed.one()
     given = _given(path, frame, column.name, [str(name) for name in frame.columns])
     values, checks = _numbers(given, column)
-    _refuse(path, given, column, f"column {column.name}", checks, places, passed)
+    _refuse(path, given, column, f"column {column.name}", checks, naming, passed)
     return values
 
 
@@ -315,14 +315,14 @@ def _told_names(present: list[str], schema: LearnableSchema) -> dict[str, str]:
 
 
 def _column(
-    path: Path, frame: pd.DataFrame, column: Column, named: str, places: Places, passed: Passed
+    path: Path, frame: pd.DataFrame, column: Column, named: str, naming: RowNaming, passed: Passed
 ) -> NDArray[np.float64]:
     passed.one()
     given: Any = frame[column.name]
     if isinstance(given, pd.DataFrame):
         raise mismatch(f"data file {path.name}: {named} is there {given.shape[1]} times", column.name)
     values, checks = _numbers(given, column)
-    _refuse(path, given, column, named, checks, places, passed)
+    _refuse(path, given, column, named, checks, naming, passed)
     return values
 
 
@@ -341,7 +341,7 @@ def _numbers(given: Any, column: Column) -> tuple[NDArray[np.float64], list[Chec
 
 
 def _refuse(
-    path: Path, given: Any, column: Column, named: str, checks: list[Check], places: Places, passed: Passed
+    path: Path, given: Any, column: Column, named: str, checks: list[Check], naming: RowNaming, passed: Passed
 ) -> None:
     for bad, expected in checks:
         passed.one()
@@ -350,6 +350,6 @@ def _refuse(
             value = given.iloc[row]
             shown = "an empty cell" if pd.isna(value) else repr(value.item() if hasattr(value, "item") else value)
             raise mismatch(
-                f"data file {path.name}: {named}, {places.unit} {row + places.first}: {expected} was expected",
+                f"data file {path.name}: {named}, {naming.unit} {row + naming.first}: {expected} was expected",
                 f"{shown} in column {column.name}",
             )

@@ -206,7 +206,7 @@ class Works:
 
         self._database.do(do)
 
-    def leave(self, asked: MaskedWork, answer: bytes) -> None:
+    def fix_answer(self, asked: MaskedWork, answer: bytes) -> None:
         """The answer is about to leave: the session has no other one, ever. One of before this memory is remembered.
 
         Raises:

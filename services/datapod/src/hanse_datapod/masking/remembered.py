@@ -190,14 +190,14 @@ class Remembered:
         """See `pairwise.site.Memory`."""
         self._works.reveal(run, session, among, survivors)
 
-    def leave(self, task: Task, result: Result) -> None:
+    def fix_answer(self, task: Task, result: Result) -> None:
         """Whatever leaves now is the session's one answer.
 
         Raises:
             HanseError: GONE where it is another than was remembered.
         """
         if hides(task) and result.tally is not None:
-            self._works.leave(_work_of(task), answer_digest(result))
+            self._works.fix_answer(_work_of(task), answer_digest(result))
 
 
 def hides(task: Task) -> bool:

@@ -14,14 +14,14 @@ from hanse_datapod.policy.site_policy import OutputPolicy, Policy, SiteCodePolic
 from hanse_datapod.worker.foreign.settings import FlowerSettings, NVFlareSettings
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_schemas.reference import page, sections
-from hanse_schemas.reference.sections import Given, Place
+from hanse_schemas.reference.sections import FieldOf, Given
 
 _WORDS = """Made by `make job-keys` of the form that the datapod checks its policy with; do not edit it. What the keys
 mean together stands in [site-administrator.md](site-administrator.md). A key that is not here is refused, with the
 nearest one that is."""
 _DIGEST = "0123456789abcdef" * 4
 _KEYS = tuple(b64encode(bytes([at]) * 32).decode() for at in (7, 8))
-_EXAMPLES: Mapping[Place, Any] = {
+_EXAMPLES: Mapping[FieldOf, Any] = {
     (Policy, "masking"): {"required": True},
     (Policy, "privacy"): {"epsilon": 8.0},
     (MaskingPolicy, "compensators"): {"needed": 2, "keys": list(_KEYS)},

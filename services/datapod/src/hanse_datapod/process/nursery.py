@@ -30,7 +30,7 @@ def main() -> int:
     return forking.serve(_site)
 
 
-def _site(asked: forking.Asked) -> int:
+def _site(asked: forking.Order) -> int:
     _fork_worker()  # which shall not have the agent's settings
     os.environ.clear()
     os.environ.update(asked["environment"])

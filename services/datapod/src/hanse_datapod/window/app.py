@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _Asked(BaseModel):
+class _Body(BaseModel):
     """Bodies of requests; each route takes some of it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -161,10 +161,10 @@ class Window:
             raise HanseError(ErrorCode.NOT_FOUND, f"site: your link leads to no {name[:80]!r}")
         return site
 
-    async def _asked(self, request: web.Request) -> _Asked:
+    async def _asked(self, request: web.Request) -> _Body:
         try:
             async with self._clock.timeout(_BODY_S):
-                return _Asked.model_validate_json(await request.read() or b"{}")
+                return _Body.model_validate_json(await request.read() or b"{}")
         except TimeoutError:
             raise HanseError(ErrorCode.TIMEOUT, f"body: not whole after {_BODY_S:g} s", hint="send it again") from None
         except ValidationError as error:

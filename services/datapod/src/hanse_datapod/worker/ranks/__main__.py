@@ -14,7 +14,7 @@ from hanse_datapod.worker.frames import pack, read_frame
 from hanse_datapod.worker.sandbox.kernel import die_with_parent
 from hanse_datapod.worker.server.answering import Send, answer
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_learning.site.ranks import LOOPBACK, Ranks, join, leave
+from hanse_learning.site.ranks import LOOPBACK, Ranks, join, withdraw
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         return 1
     answer(body, lambda given: _done(given, send), send)
     if not failed:
-        leave()
+        withdraw()
     return int(failed)
 
 

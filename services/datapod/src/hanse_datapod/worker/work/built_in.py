@@ -11,11 +11,11 @@ from torch import nn
 from hanse_datapod.worker.port import SPARE, DataState, WorkOutcome, extra_output
 from hanse_datapod.worker.work.checkpoint import checkpoint_of
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.private import cut_of
 from hanse_datapod.worker.work.site_state import LOCALS, local_group
 from hanse_datapod.worker.work.subgroups import check_whose, fewest_of, groups_of
+from hanse_datapod.worker.work.written import write_round
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
@@ -81,7 +81,7 @@ def train(work: WorkContext) -> WorkOutcome:
         change = update_of(received.arrays, trained, entries.travelling, consume=consume)
         return change if private is None else made_private(change, entries.travelling, private)
 
-    lost = leave(work, entries.travelling, update, kept, received.state, over=work.output.with_name(SPARE))
+    lost = write_round(work, entries.travelling, update, kept, received.state, over=work.output.with_name(SPARE))
     extras = {name: extra_output(work.output, name) for name in made.extras}
     for name, path in extras.items():
         write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling), sync=False)

@@ -17,13 +17,13 @@ from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome, require_no_pi
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.preparing import measure, on_prepared
 from hanse_datapod.worker.work.private import cut_of, privately
 from hanse_datapod.worker.work.site_code import Code, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import KEPT, LOCAL
+from hanse_datapod.worker.work.written import write_round
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
@@ -130,7 +130,7 @@ def by_code(work: WorkContext, code: Code, *, built_in: bool) -> WorkOutcome:
     kept = {LOCAL: in_layout(trained, local)} if local.entries else {}
     if isinstance(code, ForeignCode):
         kept[KEPT] = code.kept
-    lost = leave(work, travelling, lambda _consume: change, kept, given.state)
+    lost = write_round(work, travelling, lambda _consume: change, kept, given.state)
     note = "; ".join(part for part in (given.note, lost) if part)
     return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=note)
 

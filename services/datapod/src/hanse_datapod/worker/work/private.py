@@ -15,8 +15,8 @@ import numpy as np
 
 from hanse_datapod.worker.port import WorkOutcome, extra_output
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import read_kept, received_model
+from hanse_datapod.worker.work.written import write_round
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.codecs.at_site import OF_CODECS
@@ -79,7 +79,7 @@ def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
         update = privatize(update, layout, private)
     begun = read_kept(work)
     kept = {name: group for name, group in begun.groups.items() if name not in OF_CODECS}
-    lost = leave(work, layout, lambda _consume: update, kept, begun)
+    lost = write_round(work, layout, lambda _consume: update, kept, begun)
     extras = {}
     if private.mechanism == "dp_sgd":
         algorithm = check_train(work.config.get("train") or {}).algorithm

@@ -16,7 +16,7 @@ from hanse_learning.codecs.at_site import LEFT_OUT, LOST, site_codec
 Arrays = Mapping[str, np.ndarray]
 
 
-def leave(
+def write_round(
     work: WorkContext, layout: Layout, update: Callable[[bool], Arrays], kept: Mapping[str, Arrays], begun: SiteState,
     *, over: Path | None = None,
 ) -> str:  # fmt: skip

@@ -1,9 +1,9 @@
-"""The one verb that a study is written in, so that it runs the same on the hub and in one process. No numpy here.
+"""A joint computation: every member computes arrays by a function of the site's, they are summed (masked, in a ring
+that is announced array by array) or, where they may be seen, collected; a function of the hub's makes objects and a few
+facts of that. What is written over `JointVerbs` runs the same on a hub and in one process. No numpy here.
 
-A joint computation: every cohort computes arrays by a function of `hanse_genomics.site`, they are summed (masked, in a
-ring that is announced array by array) or, where they may be seen, collected; a function of `hanse_genomics.hub` makes
-objects and a few facts of that. Objects are tensor files of named arrays and stay in the store: a study passes on
-handles. Facts are what it decides by.
+Objects are tensor files of named arrays and stay in the store: whoever conducts the computations passes on handles.
+Facts are what is decided by.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from hanse_fabric.messages.masking import Ring
 
 Fact = float | int | str | bool | None | list[Any] | dict[str, Any]
 Settings = Mapping[str, Any]
-"""Facts by name, as a step is told them; the step knows what each is."""
+"""Facts by name, as a function is told them; the function knows what each is."""
 Handle = Any
-"""An object of the study: a reference into the store, or what the in-process rehearsal has in its stead."""
+"""An object: a reference into the store, or what a rehearsal in one process has in its stead."""
+SUMS = "sums"
+"""The hub's function that every aggregator has: the sums themselves, of whole numbers, are the facts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A joint computation.
+class Computation:
+    """What is asked of all members.
 
     Attributes:
         key: names it, and is the same at every replay: `samples`, `c0007-logistic-3`; lower case, digits and `-`.
-        step: name of the function at the sites and of that at the hub.
+        function: name of the hub's function; where sites have several, also of theirs.
         settings: small things that both are told: the chunk's range, the iteration.
         to_sites: objects of former computations that the sites need; `at_hub`: that the hub's function alone needs.
-        rings: by array: how it is summed. None: nothing is masked, and the hub's function sees each cohort's arrays.
+        rings: by array: how it is summed. None: nothing is masked, and the hub's function sees each member's arrays.
         sites: False where the hub's function needs nothing of the sites.
     """
 
     key: str
-    step: str
+    function: str = SUMS
     settings: Mapping[str, Fact] = field(default_factory=dict)
     to_sites: Mapping[str, Handle] = field(default_factory=dict)
     at_hub: Mapping[str, Handle] = field(default_factory=dict)
@@ -44,29 +46,29 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class JointOutcome:
     """What came of it: objects by name, and facts."""
 
     outputs: Mapping[str, Handle]
     facts: Mapping[str, Fact]
 
 
-class StudyVerbs(Protocol):
-    """Where a study runs."""
+class JointVerbs(Protocol):
+    """Where joint computations are done."""
 
     @property
-    def cohorts(self) -> tuple[str, ...]:
+    def members(self) -> tuple[str, ...]:
         """The participants, sorted: the same from the first computation to the last."""
         ...
 
-    async def compute(self, asked: Asked) -> Made:
+    async def compute(self, asked: Computation) -> JointOutcome:
         """Do a joint computation; done once, however often it is asked for.
 
         Raises:
-            HanseError: what a site's or the hub's function has found wrong, naming the cohort where it is one's.
+            HanseError: what a site's or the hub's function has found wrong, naming the member where it is one's.
         """
         ...
 
     def note(self, kind: str, about: str, **data: Fact) -> None:
-        """Tell those who watch: `progress` of chunks, counts of SNPs left out."""
+        """Tell those who watch: `progress` of chunks, counts of what was left out."""
         ...

@@ -11,7 +11,7 @@ import numpy as np
 from hanse_learning.server.sign_mask import votes
 
 
-class Tally:
+class SentCounts:
     """Counts by round; sites may be in threads.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 from hanse_genomics.arrays import Array, Arrays, Counts, Floats
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import hardy_weinberg
-from hanse_genomics.verbs import Settings
+from hanse_privacy.joint import Settings
 from hanse_schemas.study import QualityControl, Study
 
 _EPSILON = 2.0**-44
@@ -23,7 +23,7 @@ _EPSILON = 2.0**-44
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class GenotypeCounts:
     """Counts of a chunk's SNPs.
 
     Attributes:
@@ -124,7 +124,7 @@ class Tally:
         return [group for group in self.by_group if group.partition("/")[0] in statuses]
 
 
-def tally(study: Study, settings: Settings, counts: Counts) -> Tally:
+def counted_genotypes(study: Study, settings: Settings, counts: Counts) -> GenotypeCounts:
     """The counts of a chunk.
 
     Args:
@@ -132,7 +132,7 @@ def tally(study: Study, settings: Settings, counts: Counts) -> Tally:
         counts: int64 (S, G, 3): the cohorts' sum.
     """
     groups = settings["groups"]
-    return Tally(
+    return GenotypeCounts(
         by_group={group: np.ascontiguousarray(counts[:, at]) for at, group in enumerate(groups)},
         sizes=dict(zip(groups, settings["sizes"], strict=True)),
         ploidy=settings["ploidy"],
@@ -140,7 +140,7 @@ def tally(study: Study, settings: Settings, counts: Counts) -> Tally:
     )
 
 
-def described(study: Study, counted: Tally) -> Arrays:
+def described(study: Study, counted: GenotypeCounts) -> Arrays:
     """What every test tells of a SNP beside its own result.
 
     Returns:

@@ -17,7 +17,7 @@ _TABLE = (
 )
 
 
-class Moved:
+class LineDay:
     """The bytes of one home. What has the same content counts once a day: it is fetched once. Methods block, and any
     thread may call them."""
 

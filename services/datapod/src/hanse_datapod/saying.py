@@ -15,12 +15,12 @@ def add_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def tell(given: argparse.Namespace, words: str, **told: Any) -> None:
+def say(given: argparse.Namespace, words: str, **told: Any) -> None:
     """Say what a command has done, or found: `words`, or `told`."""
     print(json.dumps(told) if given.json else words)
 
 
-def tell_error(error: HanseError, *, as_json: bool) -> int:
+def say_error(error: HanseError, *, as_json: bool) -> int:
     """Say on standard error what is wrong and what to do; returns the exit status."""
     if as_json:
         body = {"error": {"code": error.code.code, "message": error.whole, "hint": error.hint}}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LeavingModel:
+class ExportedModel:
     """A version that goes along.
 
     Attributes:
@@ -41,7 +41,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class ExportedRun:
     """A run that has ended.
 
     Attributes:
@@ -52,7 +52,7 @@ class Leaving:
     view: RunView
     history: History
     sites: bool = False
-    model: LeavingModel | None = None
+    model: ExportedModel | None = None
 
     @property
     def called(self) -> str:
