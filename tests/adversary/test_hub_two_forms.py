@@ -1,5 +1,5 @@
 """A hub that has a work done again after a site has lost one person, on another form of the same table: raw the one
-time, prepared the other. A preparation that changes nothing makes the same numbers, and so the difference is one person.
+time, prepared the other. A preparation that changes nothing makes the same numbers: the difference is one person.
 """
 
 from __future__ import annotations

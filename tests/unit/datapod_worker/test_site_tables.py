@@ -14,7 +14,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.server.training import TrainingServer, _people
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_privacy.works.people import sketch
+from hanse_privacy.works.people import sketches
 from hanse_schemas.job import check_job
 from hanse_schemas.prepare import Prepare, completed_job
 from hanse_schemas.schema import Column, TabularSchema
@@ -67,7 +67,7 @@ def test_people_are_the_same_in_a_raw_table_and_in_one_that_is_trained_on_as_it_
     settings = csv(tmp_path, f"age,beds,ill,who,counts\n{rows}").model_copy(update={"test_fraction": 0.25})
     data = read_site_data(settings, schema)
     assert data.test is not None
-    raw = sketch(person for part in (data.train, data.test) for person in _people(part))
+    raw = sketches(map(_people, (data.train, data.test)))
     assert read_site_tables(settings, schema).fingerprint_and_people()[1] == raw
 
 

@@ -18,7 +18,7 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import BLOCK_BYTES, Growing, mapped, written
-from hanse_privacy.works.people import people_of, rows, sketch
+from hanse_privacy.works.people import people_of, rows, sketches
 from hanse_schemas.preparation import Preparation
 
 
@@ -228,13 +228,13 @@ class SiteTables:
         return digest.hexdigest()
 
     def fingerprint_and_people(self) -> tuple[str, bytes]:
-        """(`fingerprint`, the `sketch` of all people): each row of a table that lies in files is read once for both."""
+        """(`fingerprint`, the people's `sketches`): each row of a table that lies in files is read once for both."""
         digest = hashlib.sha256()
 
-        def people() -> Iterator[bytes]:
+        def people() -> Iterator[Iterable[bytes]]:
             for part in self.parts:
                 digest.update(part.head)
-                yield from part.people(digest.update)
+                yield part.people(digest.update)
 
-        sketched = sketch(people())
+        sketched = sketches(people())
         return digest.hexdigest(), sketched
