@@ -8,6 +8,7 @@ import errno
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, lying_hub, refusals
-from adversary.stage import staged
+from adversary.stage import Regression, staged
 from adversary.test_hub_preflight import asked
 from adversary.works import MOVED
 from hanse_datapod.agent import admission
 from hanse_datapod.home import runs
 from hanse_datapod.home.works import Works
-from hanse_datapod.masking import remembered
+from hanse_datapod.masking import answer, remembered
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import HiddenFailure, Outcome, Result, TaskKind
 from servers import NatsServer
@@ -205,3 +207,40 @@ async def test_control_where_messages_tell_what_was_found_a_path_or_the_systems_
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
     left = await told_of_the_disk(attacked, monkeypatch, place, error)
     assert str(tmp_path).encode() in left or FAILURES[error].args[-1].encode() in left
+
+
+PATIENT = "patient J. Doe, born 1943"
+
+
+class Naming(Regression):
+    """A worker whose site code names a metric by what it finds in the data."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        made = await super().work(request, on_progress)
+        return replace(made, metrics={**made.metrics, PATIENT: 1.0})
+
+
+KEPT_BACK: dict[str, Any] = {"worker": Naming, "outputs": {"metrics": ["accuracy"]}}
+
+
+async def told_beside_masked_answers(hub: LyingHub) -> list[bool]:
+    """Whether the site names its metric: to a hub that asks for another, for it, and for one that there is not."""
+    said = []
+    for number, asked_for in enumerate(["loss", PATIENT, PATIENT.replace("1943", "1944")]):
+        task = hub.task(SITE, model=MODEL * number, plan=hub.plan(metrics=[asked_for]), step=f"r{number}-train")
+        said.append((await hub.ask(task))[SITE].reason.count("patient"))
+    return [bool(count) for count in said]
+
+
+async def test_which_metrics_a_site_has_made_is_not_told_beside_a_masked_answer(attacked: Attacked) -> None:
+    async with attacked(**KEPT_BACK) as hub:
+        assert await told_beside_masked_answers(hub) == [False, True, True]  # what the hub has said itself
+
+
+@pytest.mark.control("test_which_metrics_a_site_has_made_is_not_told_beside_a_masked_answer")
+async def test_control_where_what_was_made_is_named_what_code_found_in_the_data_is_told(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "_kept_back", lambda policy, _masking, outcome: policy.metrics(outcome.metrics))
+    async with attacked(**KEPT_BACK) as hub:
+        assert await told_beside_masked_answers(hub) == [True, True, True]

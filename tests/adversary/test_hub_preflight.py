@@ -3,19 +3,23 @@ of the data but whether they are as the project declares them."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
-from adversary.stage import EXAMPLES
+from adversary.stage import EXAMPLES, Regression
 from hanse_datapod.agent import preflight, telling
 from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import charged
+from hanse_datapod.privacy.budget import SiteBudget, charged
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric import chain
 from hanse_fabric.chain import ORIGIN, read_chain
 from hanse_fabric.messages import FindingCode, MaskingMode, Outcome, PrivacyTerms, Result, SiteCheck, Task, TaskKind
@@ -182,6 +186,68 @@ async def test_control_where_entries_have_no_salt_one_number_of_examples_makes_t
     monkeypatch.setattr(ledger, "salted", lambda body: body)
     async with attacked(**OPEN_BOOKS) as hub:
         assert await tried_by_the_head(hub, "site-3") == [EXAMPLES + 3]
+
+
+class Waiting(Regression):
+    """A worker that does its first work until it is cancelled."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.begun = asyncio.Event()
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        if not self.begun.is_set():
+            self.begun.set()
+            await asyncio.Event().wait()
+        return await super().work(request, on_progress)
+
+
+SMALL, LARGE = 0.3, 0.6
+WORDS = {"asking": {"runs": 1000}, "masking": {"required": False}, "privacy": {"required": True, "accountant": "rdp"}}
+
+
+async def charged_twice(hub: LyingHub, site: str) -> str:
+    """What a site says that is asked once more, for other noise, for what it was charged for and has not answered."""
+    config = {"model": {"name": "linear"}, "train": TRAIN}
+
+    def task(step: str, epsilon: float) -> Task:
+        noise = private(None, epsilon=epsilon, delta=1e-5)
+        return hub.task(site, step, mode=None, model=MODEL, config=config, privacy=noise)
+
+    first = asyncio.create_task(hub.ask(task("r1-train", SMALL)))
+    await hub.stage.sites[site].worker.begun.wait()
+    await hub.ask(task("r2-train", SMALL))  # for which the first is given up
+    first.cancel()
+    [result] = (await hub.ask(task("r1-train", LARGE))).values()
+    assert result.outcome is not Outcome.DONE
+    return result.reason
+
+
+def fitting(words: str) -> set[int]:
+    """The numbers of examples of which one noise that is told, and the epsilon of it, speak."""
+    told = set(re.findall(r"([0-9.e+-]+) per clip", words))
+    return {
+        count
+        for count in range(BATCH, 2 * EXAMPLES)
+        for epsilon in (SMALL, LARGE)
+        if f"{noise_for('gaussian', epsilon, 1e-5, STEPS, rate=BATCH / count, accountant='rdp'):.6g}" in told
+    }
+
+
+async def test_what_was_charged_before_is_not_told_to_who_asks_for_it_with_other_noise(attacked: Attacked) -> None:
+    async with attacked(worker=Waiting, **WORDS) as hub:
+        words = await charged_twice(hub, "site-3")
+        assert "charged" in words, words
+        assert fitting(words) == set()
+
+
+@pytest.mark.control("test_what_was_charged_before_is_not_told_to_who_asks_for_it_with_other_noise")
+async def test_control_the_ledgers_own_words_tell_the_noise_of_which_the_number_of_examples_follows(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SiteBudget, "_told", lambda _self, error, _task: error)
+    async with attacked(worker=Waiting, **WORDS) as hub:
+        assert fitting(await charged_twice(hub, "site-3")) == {EXAMPLES + 3}
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {

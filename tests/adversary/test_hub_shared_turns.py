@@ -3,6 +3,8 @@ noise. What it wants is one sum with the noise of another, of which the differen
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,20 +62,20 @@ def ring_of(terms: PrivacyTerms) -> RingPlan:
 async def summed(
     hub: LyingHub, number: int, training: Iterable[str], *, session: str, model: Array = MODEL,
     asked: Iterable[str] = (), members: Iterable[str] = (), ring: RingPlan | None = None,
-    terms: PrivacyTerms | None = None,
+    terms: PrivacyTerms | None = None, run: str = "",
 ) -> tuple[Array | None, str]:  # fmt: skip
     """The round's sum, noise and all, in a session of its own; or why there is none."""
     terms = terms or terms_of(hub, number, training, members)
     ring = ring or ring_of(terms)
     tasks = [
-        hub.task(name, session, session=session, plan=ring, model=model, round=number, privacy=terms)
+        hub.task(name, session, session=session, plan=ring, model=model, round=number, privacy=terms, run=run)
         for name in tuple(asked) or hub.stage.names
     ]
     results = await hub.ask(*tasks)
     if refusals(results):
         return None, "; ".join(refusals(results).values())
-    answered = await hub.ask_masks(results, session)
-    return (None, answered.reason) if answered.sum is None else (await hub.sum(results, session, ring), "")
+    answered = await hub.ask_masks(results, session, run=run)
+    return (None, answered.reason) if answered.sum is None else (await hub.sum(results, session, ring, run=run), "")
 
 
 def first_half(hub: LyingHub) -> list[str]:
@@ -254,3 +256,38 @@ async def test_control_where_updates_are_not_kept_the_difference_of_two_sums_has
         assert again is not None
         assert (again - first)[0] == pytest.approx(0.03, abs=1e-4)
         assert np.abs((again - first)[1:]).max() < 1e-4
+
+
+async def asked_again_much_later(hub: LyingHub) -> tuple[Array | None, Array | None, str]:
+    """The sum of a round, and what the hub gets for it when everybody has long done with it, and works for others."""
+    first, why = await summed(hub, 1, first_half(hub), session="r1-train")
+    long_ago = time.time() - 41 * 86_400
+    for site in hub.stage.sites.values():
+        for path in (site.home / shared_turns.FOLDER).glob("*"):
+            os.utime(path, (long_ago, long_ago))
+    other, why = await summed(hub, 1, first_half(hub), session="r1-train", run="another00run")
+    assert other is not None, why
+    again, why = await summed(hub, 1, first_half(hub), session="r1-train-s2")
+    return first, again, why
+
+
+async def test_an_update_that_is_not_kept_any_more_is_not_made_again_under_the_same_noise(attacked: Attacked) -> None:
+    async with attacked(sites=SITES, worker=Wobbling) as hub:
+        first, again, why = await asked_again_much_later(hub)
+        assert first is not None
+        assert again is None
+        assert why
+
+
+@pytest.mark.control("test_an_update_that_is_not_kept_any_more_is_not_made_again_under_the_same_noise")
+async def test_control_where_nobody_remembers_that_it_was_kept_the_difference_has_no_noise(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_turns, "_note_gone", lambda path: path.unlink())
+    async with attacked(sites=SITES, worker=Wobbling) as hub:
+        first, again, why = await asked_again_much_later(hub)
+        assert first is not None
+        assert again is not None, why
+        assert np.abs(first).max() > 5.0  # its noise is there
+        assert np.abs((again - first)[1:]).max() < 1e-4
+        assert (again - first)[0] > 0.02

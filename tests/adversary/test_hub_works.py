@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,17 @@ from adversary.lying_hub import MODEL, LyingHub
 from adversary.stage import Array
 from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_compensator.memory import Memory
-from hanse_compensator.works import WorkFile
+from hanse_compensator.works import Claim, WorkFile
 from hanse_datapod.home import works
 from hanse_datapod.home.tags import Tags
 from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_fabric.messages import Bound, HiddenFailure
+from hanse_fabric.messages.masking import WorkRecord
 from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
+from hanse_learning.binding import work_digest
+from hanse_privacy.works.chain import Chain, Work, keys_of
+from hanse_privacy.works.codec import encode_whole
 from overhearing import with_all_rights
 
 
@@ -163,6 +169,63 @@ async def test_control_a_compensator_without_a_file_of_its_own_believes_the_hub(
     monkeypatch.setattr(WorkFile, "claim", lambda _, claim, known: known.admit(claim.members, claim.gap))
     async with attacked(sites=5) as hub:
         read, why = await rolled_back(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def told_by_the_hub(hub: LyingHub, *sets: Iterable[str]) -> None:
+    """The hub, whose the bus is, writes there that the work of `MODEL` was summed over these sets, for members who do
+    not mind any difference."""
+    keys = {name: site.identity.signing_key.public_bytes for name, site in hub.stage.sites.items()}
+    work = work_digest(hub.task(TARGET, model=MODEL)).hex()
+    chain = Chain(1, tuple(keys_of(keys[name] for name in names) for names in sets))
+    members, told = map(base64.b64encode, encode_whole(Work((chain,))))
+    server = hub.stage.server
+    owner = await with_all_rights(server.url, server.authority.folder)
+    await owner.jetstream().publish(WORK_RECORDS.of(work=work), WorkRecord(work=work, keys=members, sets=told).encode())
+    await owner.close()
+
+
+async def after_a_forged_record(hub: LyingHub, model: Array) -> tuple[Array | None, str]:
+    """The difference of the work's sum and another's, of one site fewer, of which the hub has said that it was summed
+    before; or why there is none."""
+    await told_by_the_hub(hub, hub.stage.names, without(hub, TARGET))
+    try:
+        return await combined(hub, hub.stage.names, without(hub, TARGET), model=model)
+    finally:
+        await forgotten_by_the_hub(hub)  # other tests ask for this work on the same bus
+
+
+OTHER_MODEL = 1 - 2 * MODEL[::-1]
+
+
+@pytest.mark.parametrize(
+    ("rules", "model"), [({}, MOVED), (FIXED, OTHER_MODEL)], ids=["a moved model", "members are fixed"]
+)
+async def test_no_set_is_summed_because_a_hub_has_written_that_it_was(
+    attacked: Attacked, rules: dict[str, Any], model: Array
+) -> None:
+    async with attacked(sites=5, **rules) as hub:
+        read, why = await after_a_forged_record(hub, model)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.control("test_no_set_is_summed_because_a_hub_has_written_that_it_was")
+async def test_control_a_compensator_that_keeps_what_the_bus_tells_sums_a_moved_model_without_one_site(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = WorkFile.claim
+
+    def believing(self: WorkFile, asked: Claim, known: Work) -> Work:
+        if known.chains and not self.known([asked.work]):
+            with closing(self._open()) as database, database:
+                row = database.execute("INSERT INTO works (used, sets) VALUES (0, ?)", (self._encode(database, known),))
+                database.execute("INSERT INTO keys VALUES (?, ?)", (asked.work, row.lastrowid))
+        return claim(self, asked, known)
+
+    monkeypatch.setattr(WorkFile, "claim", believing)
+    async with attacked(sites=5) as hub:
+        read, why = await after_a_forged_record(hub, MOVED)
         assert is_of(hub, read, TARGET), why
 
 

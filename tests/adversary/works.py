@@ -9,6 +9,7 @@ import numpy as np
 
 from adversary.lying_hub import MODEL, LyingHub, half_step, refusals
 from adversary.stage import Array
+from hanse_privacy.ring.codec import decode
 
 TARGET = "site-0"
 MOVED = MODEL.astype(np.float32).astype(np.float64)
@@ -25,7 +26,9 @@ async def summed(
     if refusals(results):
         return None, "; ".join(refusals(results).values())
     answer = await hub.ask_masks(results, session, run=run)
-    return (None, answer.reason) if answer.sum is None else (await hub.sum(results, session, plan, run=run), "")
+    if answer.sum is None:
+        return None, answer.reason
+    return decode(await hub.total(results) - await hub.masks(answer), plan.default), ""
 
 
 def is_of(hub: LyingHub, read: Array | None, name: str, within: float = 8) -> bool:

@@ -11,9 +11,10 @@ import pytest
 
 from hanse_datapod.data.load import read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.server.training import TrainingServer
+from hanse_datapod.worker.server.training import TrainingServer, _people
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_privacy.works.people import sketches
 from hanse_schemas.job import check_job
 from hanse_schemas.prepare import Prepare, completed_job
 from hanse_schemas.schema import Column, TabularSchema
@@ -53,6 +54,21 @@ def test_the_same_rows_are_set_aside_as_without_a_preparation(tmp_path: Path) ->
     assert plain.test is not None
     assert raw.test.columns["age"].tolist() == plain.test.x[:, 0].tolist()
     assert raw.train.columns["age"].tolist() == plain.train.x[:, 0].tolist()
+
+
+@pytest.mark.parametrize("whose", [{}, {"unit": "who", "weight": "counts"}], ids=["rows", "units with weights"])
+@pytest.mark.parametrize("task", [{"classes": 2}, {"task": "regression"}], ids=["classes", "values"])
+def test_people_are_the_same_in_a_raw_table_and_in_one_that_is_trained_on_as_it_is(
+    tmp_path: Path, whose: dict[str, Any], task: dict[str, Any]
+) -> None:
+    features = Column(name="beds"), Column(name="age")  # neither sorted, nor as they stand in the file
+    schema = TabularSchema.model_validate({"features": features, "target": "ill"} | whose | task)
+    rows = "".join(f"{40.1 + at},{at / 3},{at % 2},p{at % 7},{1 + at % 3}\n" for at in range(40))
+    settings = csv(tmp_path, f"age,beds,ill,who,counts\n{rows}").model_copy(update={"test_fraction": 0.25})
+    data = read_site_data(settings, schema)
+    assert data.test is not None
+    raw = sketches(map(_people, (data.train, data.test)))
+    assert read_site_tables(settings, schema).fingerprint_and_people()[1] == raw
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from hanse_privacy.works.people import changed, rows, sketch
+from hanse_privacy.works.people import changed, parts_of, rows, sketch, sketches
 
 
 def table(people):
@@ -33,3 +33,14 @@ def test_a_changed_entry_of_one_row_is_one_person():
     after = x.copy()
     after[7, 1] += 1e-9
     assert changed(sketch(rows(x, y)), sketch(rows(after, y))) == 1
+
+
+@pytest.mark.parametrize("second", [[], range(500, 600), range(90, 190)], ids=["nobody", "others", "some of the first"])
+def test_parts_are_told_apart_and_are_the_whole_together(second):
+    first, second = [str(at).encode() for at in range(100)], [str(at).encode() for at in second]
+    assert parts_of(sketches([first, second])) == [sketch([*first, *second]), sketch(first), sketch(second)]
+    whole, part, other = (
+        changed(*both)
+        for both in zip(*map(parts_of, (sketches([first, second]), sketches([first[7:], second[1:]]))), strict=True)
+    )
+    assert (whole, part, other) == (7 + bool(second), 7, int(bool(second)))

@@ -63,7 +63,8 @@ class WorkFile:
         """Remember a set, durably.
 
         Args:
-            known: what another memory has of this work.
+            known: what the bus tells of this work. The set must fit that, too; nothing of it is kept here, for the bus
+                is the hub's: a set that it only says was summed would be summed again, also of works that are near.
 
         Returns:
             Work: the work's sets, as both know them now.
@@ -101,11 +102,11 @@ class WorkFile:
         found: dict[bytes, int] = {key: row[0] for key, row in rows.items() if row is not None}
         before = {number: self._read(database, number) for number in dict.fromkeys(found.values())}
         own = found.get(claim.work)
-        joined = before | ({} if own is None else {own: before[own].joined(known)})
-        after = {number: work.admit(claim.members, claim.gap) for number, work in joined.items()}
+        together = (Work() if own is None else before[own]).joined(known).admit(claim.members, claim.gap)
+        after = {number: work.admit(claim.members, claim.gap) for number, work in before.items()}
         new = [key for key in keys if key not in found]
         if own is not None and after == before and not new:
-            return after[own]
+            return together
         self._make_room(database)
         now = int(database.execute("SELECT coalesce(max(used), 0) + 1 FROM works").fetchone()[0])
         for number, work in after.items():
@@ -113,12 +114,10 @@ class WorkFile:
             database.execute("UPDATE works SET sets = ?, used = ? WHERE id = ?", (sets, now, number))
         if own is None:
             # A near work's sets are this one's too: its key leads there.
-            fresh = known.admit(claim.members, claim.gap)
-            sets = self._encode(database, fresh)
-            inserted = database.execute("INSERT INTO works (used, sets) VALUES (?, ?)", (now, sets))
-            after[own := int(inserted.lastrowid or 0)] = fresh
+            sets = self._encode(database, Work().admit(claim.members, claim.gap))
+            own = database.execute("INSERT INTO works (used, sets) VALUES (?, ?)", (now, sets)).lastrowid
         database.executemany("INSERT INTO keys VALUES (?, ?)", [(key, own) for key in new])
-        return after[own]
+        return together
 
     def _read(self, database: sqlite3.Connection, number: int) -> Work:
         row = _one(database, "SELECT sets FROM works WHERE id = ?", number)

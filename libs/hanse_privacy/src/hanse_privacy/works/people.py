@@ -1,4 +1,4 @@
-"""How many people two states of a site's data differ by, from 10 KB kept of each.
+"""How many people two states of a site's data differ by, from 12 KB kept of each, and of each part of it.
 
 An invertible Bloom lookup table (Goodrich and Mitzenmacher 2011): each person is a number that is added to three cells;
 of two tables' difference, cells with one number left are peeled until nothing is. Some 300 differences can be counted;
@@ -22,13 +22,53 @@ _MOST = 2**64
 
 def sketch(people: Iterable[bytes]) -> bytes:
     """The table of people, each given by all that is known of them; some may be alike."""
-    seen = _Seen()
-    cells = [[0, 0, 0] for _ in range(_CELLS)]
+    return _packed(_filled(_empty(), people))
+
+
+def sketches(parts: Iterable[Iterable[bytes]]) -> bytes:
+    """The table of the people of all parts together, and behind it that of each part: work that is made of one part
+    tells of a few who have gone from it, however many have gone from others."""
+    whole, seen, told = _empty(), _Seen(), list[bytes]()
+    for people in parts:
+        if not told:  # of the first part, both are the same
+            told.append(_packed(_filled(whole, people, seen)))
+            continue
+        own = _empty()
+        _filled(whole, _also(own, people), seen)
+        told.append(_packed(own))
+    return b"".join([_packed(whole), *told])
+
+
+def parts_of(sketched: bytes) -> list[bytes]:
+    """What `sketches` has put together, or the one table that `sketch` has made."""
+    size = _CELLS * _CELL.size
+    return [sketched[at : at + size] for at in range(0, len(sketched), size)]
+
+
+def _empty() -> list[list[int]]:
+    return [[0, 0, 0] for _ in range(_CELLS)]
+
+
+def _packed(cells: list[list[int]]) -> bytes:
+    return b"".join(_CELL.pack(*cell) for cell in cells)
+
+
+def _filled(cells: list[list[int]], people: Iterable[bytes], seen: _Seen | None = None) -> list[list[int]]:
+    """The cells, with people added of whom some may have been seen."""
+    seen = seen or _Seen()
     for person in people:
         number = _number(person)
         again = seen.times(number)
         _add(cells, number if again == 1 else _number(person + again.to_bytes(8, "little")), 1)
-    return b"".join(_CELL.pack(*cell) for cell in cells)
+    return cells
+
+
+def _also(cells: list[list[int]], people: Iterable[bytes]) -> Iterator[bytes]:
+    """People, who are added to other cells on the way."""
+    seen = _Seen()
+    for person in people:
+        _filled(cells, (person,), seen)
+        yield person
 
 
 class Known(Protocol):

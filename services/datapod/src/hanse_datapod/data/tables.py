@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import BLOCK_BYTES, Growing, mapped, written
-from hanse_privacy.works.people import people_of, sketch
+from hanse_privacy.works.people import people_of, rows, sketches
 from hanse_schemas.preparation import Preparation
 
 
@@ -110,33 +111,56 @@ class Table:
     def people(self, seen: Callable[[bytes], object]) -> Iterable[bytes]:
         """The people, each by all that is known of them; the rows, where nothing says whose they are.
 
+        Of numbers alone, they are told apart as those of the examples that are trained on without a preparation: were
+        they others in another form, two sums of one work could tell of one who has gone meanwhile.
+
         Args:
             seen: is given each row of `known` on the way, from the first to the last.
         """
-        known, whose = _through(seen, self.known()), self.examples.whose
+        told, whose = self._told(seen), self.examples.whose
         if whose is None:
-            return known
+            return told
         # A person's rows may lie far from each other.
         stored = self.columns if isinstance(self.columns, StoredColumns) else None
-        return people_of(list(known) if stored is None else _Spooled(known, stored.folder), whose)
+        return people_of(list(told) if stored is None else _Spooled(told, stored.folder), whose)
 
     def known(self) -> Iterable[bytes]:
         """The rows, each by all that is known of it."""
-        start, (y, weights) = 0, (self.examples.y, self.examples.weights)
+        for block, y, weights in self._blocks():
+            yield from _known(block, y, weights)
+
+    def _told(self, seen: Callable[[bytes], object]) -> Iterator[bytes]:
+        for block, y, weights in self._blocks():
+            people = iter(_as_examples(block, y, weights)) if of_numbers_alone(block) else None
+            for row in _known(block, y, weights):
+                seen(row)
+                yield row if people is None else next(people)
+
+    def _blocks(self) -> Iterator[tuple[Mapping[str, Cells], NDArray[Any], NDArray[np.float64] | None]]:
+        """(columns, targets, weights if there are such) of rows that are to be worked on at once."""
+        start, examples = 0, self.examples
         for block in blocks(self.columns):
-            columns = [cells.tolist() for _, cells in sorted(block.items())]
-            here = slice(start, start + len(columns[0]) if columns else len(self))
-            if weights is not None:
-                columns.append(weights[here].tolist())
-            for *row, target in zip(*columns, y[here].tolist(), strict=True):
-                yield repr((row, target)).encode()
+            here = slice(start, start + (len(next(iter(block.values()))) if block else len(self)))
+            yield block, examples.y[here], None if examples.weights is None else examples.weights[here]
             start = here.stop
 
 
-def _through(seen: Callable[[bytes], object], rows: Iterable[bytes]) -> Iterator[bytes]:
-    for row in rows:
-        seen(row)
-        yield row
+def _known(columns: Mapping[str, Cells], y: NDArray[Any], weights: NDArray[np.float64] | None) -> Iterator[bytes]:
+    cells = [column.tolist() for _, column in sorted(columns.items())]
+    if weights is not None:
+        cells.append(weights.tolist())
+    for *row, target in zip(*cells, y.tolist(), strict=True):
+        yield repr((row, target)).encode()
+
+
+def of_numbers_alone(columns: Mapping[str, Cells]) -> bool:
+    """Whether a table can be trained on as it is."""
+    return bool(columns) and all(column.dtype.kind == "f" for column in columns.values())
+
+
+def _as_examples(columns: Mapping[str, Cells], y: NDArray[Any], weights: NDArray[np.float64] | None) -> Iterable[bytes]:
+    x = np.stack(list(columns.values()), axis=1).astype(np.float32)
+    return rows(*((x, y) if weights is None else (x, y, weights)))
 
 
 class _Spooled:
@@ -204,13 +228,13 @@ class SiteTables:
         return digest.hexdigest()
 
     def fingerprint_and_people(self) -> tuple[str, bytes]:
-        """(`fingerprint`, the `sketch` of all people): each row of a table that lies in files is read once for both."""
+        """(`fingerprint`, the people's `sketches`): each row of a table that lies in files is read once for both."""
         digest = hashlib.sha256()
 
-        def people() -> Iterator[bytes]:
+        def people() -> Iterator[Iterable[bytes]]:
             for part in self.parts:
                 digest.update(part.head)
-                yield from part.people(digest.update)
+                yield part.people(digest.update)
 
-        sketched = sketch(people())
+        sketched = sketches(people())
         return digest.hexdigest(), sketched

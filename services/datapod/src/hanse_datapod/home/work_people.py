@@ -1,16 +1,18 @@
 """Of the memory of works: on which people they were done, so that two sums of one work never tell of a few.
 
-What is kept of the people are sketches (`hanse_privacy.works.people`). By how many they differ is told to nobody.
+What is kept of the people are sketches (`hanse_privacy.works.people`), of all of them, and of those who are trained on
+and those who are tested on. By how many they differ is told to nobody.
 """
 
 from __future__ import annotations
 
 import base64
 import sqlite3
+from itertools import zip_longest
 
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.worker.port import DataState
-from hanse_privacy.works.people import changed
+from hanse_privacy.works.people import changed, parts_of
 
 _KEEP = "INSERT INTO people VALUES (?, ?) ON CONFLICT (data) DO UPDATE SET sketch = excluded.sketch WHERE sketch = x''"
 _BEFORE = (
@@ -31,7 +33,8 @@ def check_changed(database: sqlite3.Connection, work: bytes, tag: bytes, data: D
 
     Args:
         tag: of answers that it is near to; empty: of none.
-        few: how many people must differ from those that it was done on before, or none.
+        few: how many people must differ from those that it was done on before, or none; also among those who are
+            trained on, and among those who are tested on, where any of these do.
 
     Raises:
         HanseError: POLICY where few differ.
@@ -40,12 +43,25 @@ def check_changed(database: sqlite3.Connection, work: bytes, tag: bytes, data: D
         return
     people = base64.b64decode(data.people)
     for (before,) in database.execute(_BEFORE, (work, tag, data.fingerprint.encode())).fetchall():
-        differ = changed(before, people) if before and people else 0
-        if differ is not None and differ < few:
+        if _differ_by_few(before, people, few):
             raise forbidden(
                 "masking.changed", "the same work again on data that a few people changed", f"{few} or more",
                 hint="the difference of the two sums could tell about them; ask for something else, or wait",
             )  # fmt: skip
+
+
+def _differ_by_few(before: bytes, now: bytes, few: int) -> bool:
+    if not before or not now:
+        return few > 0
+    (whole, *parts), (whole_now, *parts_now) = parts_of(before), parts_of(now)
+    in_all = changed(whole, whole_now)
+    if in_all is not None and in_all < few:
+        return True
+    if not parts or not parts_now:  # an earlier release has kept none of the one
+        return False
+    nobody = bytes(len(whole))
+    in_parts = [changed(*both) for both in zip_longest(parts, parts_now, fillvalue=nobody)]
+    return any(differ is not None and 0 < differ < few for differ in in_parts)
 
 
 def check_studied(database: sqlite3.Connection, data: DataState, differ: int) -> None:

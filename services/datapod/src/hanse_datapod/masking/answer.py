@@ -81,7 +81,7 @@ def masked_answer(
     from hanse_privacy.ring.files import mask_shape
 
     require_update_alone(outcome)
-    metrics, withheld = policy.metrics(outcome.metrics)
+    metrics, withheld = _kept_back(policy, masking, outcome)
     counted, kept = policy.counted(task, outcome)
     with of_the_data(task):
         if not rests(task):
@@ -197,6 +197,14 @@ def _say_what_is_beyond(task: Task, masking: Masking, metrics: Mapping[str, floa
     beyond = [name for name in masking.ring.metrics if name in metrics and not abs(metrics[name]) <= bound]
     if beyond:
         _log.warning("metrics that no masked sum carries are kept back", extra=_of(task) | {"metrics": beyond})
+
+
+def _kept_back(
+    policy: Policy, masking: Masking, outcome: WorkOutcome
+) -> tuple[dict[str, float], tuple[str, ...]]:  # fmt: skip
+    """(the metrics that may leave, names of those withheld that the task asks for). The latter says nothing of which
+    the site has made: code may name them by what it finds in the data."""
+    return policy.metrics(outcome.metrics)[0], policy.metrics(dict.fromkeys(masking.ring.metrics, 0.0))[1]
 
 
 def _hidden(task: Task) -> bool:

@@ -18,7 +18,7 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
-from hanse_datapod.policy.studies import StudiesPolicy
+from hanse_datapod.policy.studies import StudiesPolicy, check_kind
 from hanse_datapod.policy.telling import TellPolicy
 from hanse_datapod.policy.terms import TermsPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
@@ -148,6 +148,7 @@ class Policy(Frozen):
             raise forbidden("projects", task.project, self.projects)
         if task.workflow not in self.workflows:
             raise forbidden("workflows", task.workflow, self.workflows, hint=_opt_in(task.workflow))
+        check_kind(task)
         # The first model is made from the seed alone; rounds touch the site's data.
         if task.kind is not TaskKind.INITIALIZE and task.peers < self.minimum_participants:
             raise forbidden("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")

@@ -11,7 +11,15 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from hanse_datapod.policy.refusal import forbidden
-from hanse_datapod.study.tasks import PLAIN_STEPS, step_of, study_of
+from hanse_datapod.study.tasks import (
+    PLAIN_STEPS,
+    STUDY_WORKFLOW,
+    belongs_to_study,
+    is_study_step,
+    step_of,
+    study_of,
+)
+from hanse_datapod.worker.port import WORKER_KINDS
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task
 from hanse_fabric.messages.masking import Masking, MaskingMode
@@ -97,6 +105,20 @@ class StudiesPolicy(Frozen):
                 "studies.minimum_samples", "a study of fewer people with phenotype and covariates",
                 f"at least {self.minimum_samples}",
             )  # fmt: skip
+
+
+def check_kind(task: Task) -> None:
+    """Whether a task that needs a worker is of the workflow that asks for such: rules for studies are for steps of a
+    study alone, and those for training for all other work, whatever a hub calls it.
+
+    Raises:
+        HanseError: POLICY.
+    """
+    if task.kind in WORKER_KINDS and is_study_step(task) != belongs_to_study(task):
+        raise forbidden(
+            "workflows", f"work of kind {task.kind} in workflow {task.workflow}",
+            f"steps of a study in {STUDY_WORKFLOW}, all other work in others",
+        )  # fmt: skip
 
 
 def _listed() -> str:

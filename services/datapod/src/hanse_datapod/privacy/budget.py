@@ -174,12 +174,16 @@ class SiteBudget:
 
     def _told(self, error: HanseError, task: Task) -> HanseError:
         """A refusal as it may leave: where this charge or an earlier one follows from how many examples there are, its
-        figures tell that."""
-        if error.code is not ErrorCode.POLICY or not self._hidden:
+        figures tell that; so does what the same work was charged as before, whose noise is made for them."""
+        if error.code not in (ErrorCode.POLICY, ErrorCode.CONFLICT) or not self._hidden:
             return error
         by_examples = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
         if not by_examples and not self._open().by_examples(task.project):
             return error
+        if error.code is ErrorCode.CONFLICT:
+            return unfit(
+                "the site has charged the same work otherwise", error.message, code=error.code, hint=error.hint
+            )
         return unfit("the site's privacy budget forbids it", error.message, code=ErrorCode.POLICY, hint=error.hint)
 
     def affords(

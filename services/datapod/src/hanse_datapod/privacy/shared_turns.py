@@ -4,6 +4,7 @@ made of, what the site must know of a round before it adds its share, and the up
 Two sums of a round with the same noise and other updates would tell their difference without noise. So the update of
 the newest round in which the site trained is kept, and given again whenever that round is asked again: what a worker
 makes a second time may differ in a last bit. It is of this site's own data, clipped, without noise; one for each run.
+After some weeks it is removed, and its round is not answered any more.
 
 Loads numpy where there is noise to draw.
 """
@@ -33,7 +34,8 @@ SECRET = "correlated.secret"  # noqa: S105 - a file's name
 FOLDER = "turns"
 _SECRET_BYTES = 32
 _making = threading.Lock()
-_KEPT_S = 40 * 86_400  # longer than a round can be asked again
+_KEPT_S = 40 * 86_400  # longer than an honest hub asks a round again
+_GONE = "gone"
 
 
 def is_shared(task: Task) -> bool:
@@ -123,7 +125,8 @@ class SharedTurns:
         """What a site that rests answers, or what was answered in this round before; None: the worker is asked.
 
         Raises:
-            HanseError: INVALID_INPUT for a task without a model; NO_SPACE.
+            HanseError: INVALID_INPUT for a task without a model; GONE for a round whose update is not kept any more;
+                NO_SPACE.
         """
         made = folders.worker_output(task)
         outcome = _nothing(model, made) if rests(task) else self._find(task, made)
@@ -152,11 +155,17 @@ class SharedTurns:
         file = self._file(task)
         try:
             told = json.loads(file.with_suffix(".json").read_bytes())
-            if told["of"] != _of(task):
-                return None
-            _copy(file, output)
         except FileNotFoundError:
             return None
+        if told["of"] != _of(task):
+            return None
+        if _GONE in told or not file.exists():
+            raise HanseError(
+                ErrorCode.GONE,
+                f"round {task.round} of run {task.run}: this site has answered it, and keeps its update no more",
+                hint="made again, it could be another one under the same noise",
+            )
+        _copy(file, output)
         data = DataState(**told["data"])
         return WorkOutcome(output, int(told["examples"]), {}, code_digest=told["code"], data=data)
 
@@ -165,9 +174,14 @@ class SharedTurns:
 
     @staticmethod
     def _clear(folder: Path) -> None:
+        """Remove old updates, noting that there were such: a hub may ask for the newest round of a run at any time."""
         for path in folder.iterdir():
             with suppress(FileNotFoundError):
-                if path.lstat().st_mtime < file_time() - _KEPT_S:
+                if path.lstat().st_mtime >= file_time() - _KEPT_S:
+                    continue
+                if path.suffix == ".json":
+                    _note_gone(path)
+                else:
                     path.unlink()
 
 
@@ -182,6 +196,13 @@ def _nothing(model: Path | None, output: Path) -> WorkOutcome:
     layout, arrays = read_tensors(model)
     write_tensors(output, layout, {name: np.zeros_like(array) for name, array in arrays.items()})
     return WorkOutcome(output, 0, {})
+
+
+def _note_gone(path: Path) -> None:
+    """What told of an update tells of which it was, and no more."""
+    told = json.loads(path.read_bytes())
+    if _GONE not in told:
+        durable.write_durably(path, json.dumps({"of": told["of"], _GONE: True}))
 
 
 def _copy(file: Path, target: Path) -> None:

@@ -103,8 +103,8 @@ class DataState:
 
     Attributes:
         fingerprint: SHA-256 that changes when they change.
-        people: sketch of the people and all that is known of them, of which it can be told by how few another state
-            differs (base64 of `hanse_privacy.works.people`).
+        people: sketches of the people and all that is known of them, and of those trained and tested on, of which it
+            can be told by how few another state differs (base64 of `hanse_privacy.works.people`).
         ids: of a study, the same of who the people are.
         group: of a study, the number of cases or of controls, whichever are fewer; of a preparation, the cells of the
             column that has fewest, but some, of those that are summed; of an evaluation by groups, the test examples of

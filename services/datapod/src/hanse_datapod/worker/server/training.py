@@ -36,7 +36,7 @@ from hanse_learning.site.devices import CPU, Device, choose_device, memory_of
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Floats
-from hanse_privacy.works.people import people_of, rows, sketch
+from hanse_privacy.works.people import people_of, rows, sketches
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
@@ -114,7 +114,7 @@ class TrainingServer:
                 digest, people = data.fingerprint_and_people()
             else:
                 parts = [part for part in (data.train, data.test) if part is not None]
-                digest, people = fingerprint(data), sketch(person for part in parts for person in _people(part))
+                digest, people = fingerprint(data), sketches(map(_people, parts))
             self._states = {name: known for name, known in self._states.items() if name in self._data}
             self._states[key] = DataState(digest, base64.b64encode(people).decode())
         return self._states.get(key, DataState())
