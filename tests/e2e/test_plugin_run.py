@@ -37,7 +37,6 @@ SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 WILD = """
 import os
-from dataclasses import replace
 from typing import ClassVar
 
 from hanse_learning.codecs.config import CodecConfig
@@ -69,9 +68,9 @@ class Packed(CodecConfig):
 
 async def trains_twice_under_one_key(run):
     model = await first_model(run)
-    for name in await run.participants("r1-participants"):
-        asked = replace(training(run.job, (name,), 1, model), needed=1)
-        await gather(run, "r1-train", asked)
+    there = await run.participants("r1-participants")
+    for round in (1, 2):
+        await gather(run, "r1-train", training(run.job, there, round, model))
 
 
 async def asks_what_process_it_is(run):
