@@ -69,7 +69,7 @@ async def test_a_run_that_is_replayed_to_its_end_tells_nothing_again() -> None:
     assert await told(bus) == before
 
 
-async def test_tidying_that_fails_ends_no_run() -> None:
+async def test_tidying_that_fails_ends_no_run_and_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     steps = await steps_on(MemoryBus())
 
     async def fail() -> None:
@@ -77,6 +77,7 @@ async def test_tidying_that_fails_ends_no_run() -> None:
 
     steps.later(fail())
     await workflow(steps, None)
+    assert f"run {RUN}: tidying failed: the store is gone" in caplog.text
 
 
 async def test_a_run_pauses_before_what_is_not_done_and_never_in_a_replay() -> None:

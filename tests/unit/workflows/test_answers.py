@@ -179,6 +179,12 @@ def test_as_many_numbers_and_letters_of_their_names_as_the_journal_has_room_for_
         assert failure.reason.startswith(f"{what}: {len(numbers)} numbers whose names have {letters} letters")
 
 
+def test_what_an_algorithm_needs_beside_the_update_is_taken_where_it_is_given() -> None:
+    told = judge(result(examples=5, extras={"control": UPDATE}), terms(extras=("control",)))
+    assert isinstance(told, Answer)
+    assert told.extras == {"control": UPDATE}
+
+
 def test_as_many_extras_of_as_long_names_as_the_journal_has_room_for_are_taken() -> None:
     assert isinstance(judge(result(examples=5, extras=dict.fromkeys("abcd", UPDATE)), terms()), Answer)
     assert isinstance(judge(result(examples=5, extras={"x" * 64: UPDATE}), terms()), Answer)
