@@ -157,6 +157,7 @@ MASKED: dict[str, dict[str, Any]] = {
     f"masked {name}": body | {"secure_aggregation": {"mode": "compensator"}}
     for name, body in {"feddyn": AT_SITES["feddyn"], "fedbn": VARIANTS["fedbn"], "moon": AT_SITES["moon"]}.items()
 }
+MASKED["masked fedavg, pairwise"] = job() | {"secure_aggregation": {"mode": "pairwise"}, "seed": 7}
 MASKED["masked fedavg in 8 bits"] = job() | {
     "weighting": "uniform",
     "secure_aggregation": {"mode": "compensator", "bits": 8, "bound": 0.5},
@@ -174,6 +175,27 @@ MASKED["masked fedavg in 8 bits, one parameter in ten"] = job() | {
     "seed": 9,
 }
 
+
+def _noisy(**privacy: Any) -> dict[str, Any]:
+    """With noise of a multiplier, which no accountant chooses."""
+    return job() | {"weighting": "uniform", "privacy": {"noise_multiplier": 0.1, **privacy}}
+
+
+NOISE_OF_HUB: dict[str, dict[str, Any]] = {
+    "central noise": _noisy(placement="central", mechanism="gaussian"),
+    "central noise of an adaptive norm": _noisy(placement="central", mechanism="gaussian", adaptive_clip=0.5),
+    "central noise, correlated": _noisy(
+        placement="central", mechanism="dp_ftrl", min_separation=1, matrix={"name": "blt", "buffers": 1}
+    ),
+}
+"""The hub draws a secret seed for it, which its journal keeps: the same draws in memory make the same bits."""
+
+NOISE_OF_SITES: dict[str, dict[str, Any]] = {
+    "noise at sites": _noisy(placement="local", mechanism="gaussian"),
+    "laplace noise at sites": _noisy(placement="local", mechanism="laplace"),
+    "noise in training": _noisy(placement="local", mechanism="dp_sgd"),
+}
+"""Each site draws it, from what nobody else sees."""
 
 JUMP: dict[str, Any] = {"name": "fedltn", "threshold": 0.05, "jump_start": {"rounds": 2, "target": 0.2}}
 LEAPING = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from pydantic import TypeAdapter
 
+from hanse_coordinator.runs.journal import JournalEntry
 from hanse_lab.meetings import Meetings
 from hanse_lab.sent_counts import SentCounts
 from hanse_lab.site import LabSite, Setting
@@ -24,13 +27,14 @@ from hanse_workflows.memory import conduct
 
 def digest_in_memory(
     description: Mapping[str, Any], schema: Mapping[str, Any], files: Mapping[str, Path],
-    site: Callable[[str, Setting, Examples], LabSite] = LabSite,
+    site: Callable[[str, Setting, Examples], LabSite] = LabSite, secret: Callable[[int], bytes] = secrets.token_bytes,
 ) -> str | None:  # fmt: skip
     """The last version's digest.
 
     Args:
         files: training data (NPZ) by site.
         site: makes a site of its name, the setting and its data.
+        secret: what the hub has drawn, draw for draw. Sites draw by `hanse_lab.privacy.noise_source`.
     """
     job = check_job({**description, "evaluate": {"every": 0}})
     train = check_train(job.train)
@@ -41,7 +45,26 @@ def digest_in_memory(
         check_model(job.model), train, pose(TypeAdapter(DataSchema).validate_python(dict(schema)), None), job.seed,
         frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, SentCounts(None), meetings,
     )  # fmt: skip
-    return conduct(job, {name: site(name, setting, examples(path)) for name, path in files.items()}).digest
+    sites = {name: site(name, setting, examples(path)) for name, path in files.items()}
+    return conduct(job, sites, secret=secret, sites_add_noise=True).digest
+
+
+def named_as(monkeypatch: pytest.MonkeyPatch, project: str, run: str) -> None:
+    """Have runs in memory the names of a run of a hub: the hub's noise belongs to one reduction, by its names."""
+    monkeypatch.setattr("hanse_workflows.memory.verbs.PROJECT", project)
+    monkeypatch.setattr("hanse_workflows.memory.verbs.RUN", run)
+
+
+def draws_of(entries: Iterable[JournalEntry]) -> Callable[[int], bytes]:
+    """The hub's draws as a run's journal has them, one after the other; as `secret`."""
+    drawn = (bytes.fromhex(each.body["seed"]) for each in entries if each.kind == "closed" and "seed" in each.body)
+
+    def draw(count: int) -> bytes:
+        found = next(drawn)
+        assert len(found) == count
+        return found
+
+    return draw
 
 
 def examples(path: Path) -> Examples:

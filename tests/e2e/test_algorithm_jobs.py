@@ -6,6 +6,7 @@ One deployment serves all; what is undisturbed is submitted at once, and each te
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from e2e.algorithm_jobs import (
     IMPOSSIBLE,
     JOBS,
     MLP,
+    NOISE_OF_HUB,
     OPTIMIZERS,
     REDUCTIONS,
     ROUNDS,
@@ -32,16 +34,22 @@ from e2e.algorithm_jobs import (
     job,
     write_images,
 )
-from e2e.jobs_in_memory import digest_in_memory
+from e2e.jobs_in_memory import digest_in_memory, draws_of, named_as
 from e2e.killed import kill
 from e2e.one_site_more import online
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
+from hanse_coordinator.runs.journal import JournalEntry
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.plugins import ALGORITHMS, SERVER_OPTIMIZERS, STRATEGIES, built_in
+from hanse_fabric.subjects import JOURNAL, Role
 from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+RUNS = {**JOBS, **NOISE_OF_HUB}
 
 
 @dataclass
@@ -70,7 +78,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
             while len(await online(deployment)) < len(SITES):  # noqa: ASYNC110 - joining has no event
                 await asyncio.sleep(0.05)
         # Those that wait for each other in the middle of a task come one after another: a site has one task at a time.
-        for name, description in sorted(JOBS.items(), key=lambda item: "fedtan" in item[0]):
+        for name, description in sorted(RUNS.items(), key=lambda item: "fedtan" in item[0]):
             scene.runs[name] = await scene.submit(description)
             if "fedtan" in name:
                 await asyncio.to_thread(scene.runs[name].wait)
@@ -85,7 +93,7 @@ async def test_there_is_a_job_for_every_name_that_a_job_file_can_have() -> None:
     assert OPTIMIZERS.keys() == {plugin.name for plugin in built_in(SERVER_OPTIMIZERS)}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", RUNS)
 async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -> None:
     run = scene.runs[name]
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
@@ -97,11 +105,30 @@ async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -
     assert same == next((group for group in SAME if name in group), {name})
 
 
-@pytest.mark.parametrize("name", JOBS)
-async def test_the_same_job_in_memory_ends_in_the_same_bits(scene: Scene, name: str) -> None:
+@pytest.mark.parametrize("name", RUNS)
+async def test_the_same_job_in_memory_ends_in_the_same_bits(
+    scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the hub draws noise, by its draws."""
+    if name in NOISE_OF_HUB:
+        named_as(monkeypatch, "digits", scene.runs[name].id)
     files = {site: scene.data / site / "train.npz" for site in SITES}
-    found = await asyncio.to_thread(digest_in_memory, JOBS[name], SCHEMA, files)
+    secret = draws_of(await journal_of(scene, scene.runs[name])) if name in NOISE_OF_HUB else secrets.token_bytes
+    found = await asyncio.to_thread(digest_in_memory, RUNS[name], SCHEMA, files, secret=secret)
     assert found == scene.runs[name].view.model_digest
+
+
+async def journal_of(scene: Scene, run: Run) -> list[JournalEntry]:
+    """As a coordinator reads it."""
+    hub = scene.deployment.hub
+    creds = BusAuthority(hub.state.authority).service_credentials(Role.COORDINATOR)
+    assert JOURNAL.stream is not None
+    bus = await NatsBus.connect(hub.bus_url, "coordinator", creds=creds)
+    try:
+        records = await bus.snapshot(JOURNAL.stream, JOURNAL.of(project="digits", run=run.id))
+    finally:
+        await bus.close()
+    return [JournalEntry.decode(record.data) for record in records]
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "jobs").glob("*.yaml"))

@@ -1,7 +1,7 @@
 """Packages from outside of the repository, built and installed for real, train by job file on a hub of real processes.
 
-A strategy, a workflow and an algorithm are as `hanse new` writes them; another package has an algorithm that the sites
-do not allow, and a strategy that raises.
+A strategy, a workflow, an algorithm and a codec are as `hanse new` writes them; another package has an algorithm and a
+codec that the sites do not allow, a strategy that raises, and workflows that use a key for two questions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,28 @@ import pytest
 import pytest_asyncio
 
 import hanse.new
+from e2e.jobs_in_memory import digest_in_memory
+from e2e.killed import kill
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.digits import write_shares
+from hanse_workflows.fingerprint import VERSION
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 WILD = """
+import os
+from typing import ClassVar
+
+from hanse_learning.codecs.config import CodecConfig
 from hanse_learning.config import AlgorithmConfig
 from hanse_learning.server.config import ReductionConfig
+from hanse_workflows import Workflow, first_model, gather
+from hanse_workflows.round_asks import training
 
 
 class Raising(ReductionConfig):
@@ -45,7 +54,55 @@ class Raising(ReductionConfig):
 class Unapproved(AlgorithmConfig):
     def train(self, session):
         raise SystemExit("no site may run this")
+
+
+class Packed(CodecConfig):
+    role: ClassVar = "pack"
+
+    def pack(self, data):
+        raise SystemExit("no site may run this")
+
+    def unpack(self, data, most):
+        raise SystemExit("no site may run this")
+
+
+async def trains_twice_under_one_key(run):
+    model = await first_model(run)
+    there = await run.participants("r1-participants")
+    for round in (1, 2):
+        await gather(run, "r1-train", training(run.job, there, round, model))
+
+
+async def asks_what_process_it_is(run):
+    async def decide():
+        return {"decided": True}
+
+    await run.once("r1-decide", {"process": os.getpid()}, decide)
+    model = await first_model(run)
+    there = await run.participants("r1-participants")
+    for round in range(1, run.job.rounds + 1):
+        await gather(run, f"r{round}-train", training(run.job, there, round, model))
+        run.note("round-finished", f"r{round}", round=round)
+
+
+careless, forgetful = Workflow(trains_twice_under_one_key), Workflow(asks_what_process_it_is)
 """
+OFFERED = """
+[project.entry-points."hanse.algorithms"]
+unapproved = "wild:Unapproved"
+
+[project.entry-points."hanse.codecs"]
+packed = "wild:Packed"
+
+[project.entry-points."hanse.workflows"]
+careless = "wild:careless"
+forgetful = "wild:forgetful"
+"""
+PACKAGES = {
+    "winsorized": "strategy", "nesterov": "server-optimizer", "damped": "algorithm", "multiples": "codec",
+    "everybody": "workflow", "wild": "strategy",
+}  # fmt: skip
+"""What `hanse new` writes, by name."""
 
 
 def job(strategy: dict[str, Any] | None = None, algorithm: Any = "fedavg") -> dict[str, Any]:
@@ -68,19 +125,13 @@ def pip(*arguments: str) -> None:
 def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheels are installed."""
     folder = tmp_path_factory.mktemp("packages")
-    hanse.new.write("strategy", "winsorized", folder)
-    hanse.new.write("server-optimizer", "nesterov", folder)
-    hanse.new.write("algorithm", "damped", folder)
-    hanse.new.write("workflow", "everybody", folder)
-    hanse.new.write("strategy", "wild", folder)
+    for name, kind in PACKAGES.items():
+        hanse.new.write(kind, name, folder)
     (folder / "wild" / "src" / "wild" / "__init__.py").write_text(WILD)
     toml = folder / "wild" / "pyproject.toml"
-    toml.write_text(
-        toml.read_text().replace("wild:Wild", "wild:Raising")
-        + '\n[project.entry-points."hanse.algorithms"]\nunapproved = "wild:Unapproved"\n'
-    )
-    for name in ("winsorized", "nesterov", "damped", "everybody", "wild"):
-        built = folder / "wheels"
+    toml.write_text(toml.read_text().replace("wild:Wild", "wild:Raising") + OFFERED)
+    built = folder / "wheels"
+    for name in PACKAGES:
         pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(folder / name))
     pip("install", "--no-deps", "--no-index", "--target", str(folder / "site"), *map(str, built.glob("*.whl")))
     return folder / "site"
@@ -111,7 +162,8 @@ async def deployment(
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
     policy = {
-        "plugins": {"algorithms": [digests["algorithm damped"]]}, "workflows": ["federated_averaging", "everybody"],
+        "plugins": {"algorithms": [digests["algorithm damped"]], "codecs": [digests["codec multiples"]]},
+        "workflows": ["federated_averaging", "everybody", "careless", "forgetful"],
     }  # fmt: skip
     settings = {"PYTHONPATH": str(site_packages)}
     async with Deployment(folder, "digits", files, SCHEMA, settings=settings, policy=policy) as deployment:
@@ -181,6 +233,61 @@ async def test_a_workflow_from_a_package_ends_in_the_bits_of_averaging_when_all_
         )
 
 
+async def test_a_codec_from_a_package_encodes_what_sites_send_to_the_same_bits_as_in_memory(
+    deployment: Deployment, site_packages: Path, digests: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    step = 0.01
+    one = job() | {"rounds": 1}
+    coded = one | {"codec": {"up": [{"name": "multiples", "step": step}]}}
+    run = await ended(deployment, coded)
+    plain, made = await model_of(await ended(deployment, one), tmp_path), await model_of(run, tmp_path)
+    away = np.concatenate([np.abs(made[name] - plain[name]).ravel() for name in plain])
+    assert step / 10 < away.max() <= step / 2 * 1.001, "each site's values are rounded to multiples, by half at most"
+    assert run.model.view.lineage.plugins == {"codec multiples": digests["codec multiples"]}
+    monkeypatch.syspath_prepend(site_packages)
+    try:
+        files = {name: deployment.folder / "data" / name / "train.npz" for name in SITES}
+        found = await asyncio.to_thread(digest_in_memory, coded, SCHEMA, files)
+    finally:
+        sys.modules.pop("multiples", None)
+    assert found == run.view.model_digest
+    with pytest.raises(HanseError, match=r"'multipels' is no codec that is installed here; known are "):
+        await asyncio.to_thread(deployment.project.run, one | {"codec": {"up": [{"name": "multipels"}]}})
+
+
+async def test_a_codec_that_the_sites_policy_does_not_name_is_refused_by_the_sites_and_says_how_it_is_allowed(
+    deployment: Deployment, digests: dict[str, str]
+) -> None:
+    run = await ended(deployment, job() | {"codec": {"up": [{"name": "packed"}]}})
+    assert run.state == "failed"
+    assert "plugins.codecs: codec packed of wild 0.1.0 with digest " in run.view.reason
+    assert digests["codec packed"] in run.view.reason
+
+
+async def test_a_workflow_that_uses_a_key_twice_ends_its_run_with_both_fingerprints(deployment: Deployment) -> None:
+    run = await ended(deployment, job() | {"workflow": "careless"})
+    assert run.state == "failed"
+    assert run.view.reason.startswith("step-changed: step r1-train: the workflow has used this key already")
+    assert len(fingerprints_in(run.view.reason)) == 2
+
+
+async def test_a_workflow_that_asks_otherwise_at_its_next_pass_ends_its_run_with_both_fingerprints(
+    deployment: Deployment,
+) -> None:
+    run = await asyncio.to_thread(deployment.project.run, job() | {"workflow": "forgetful", "rounds": 1000})
+    await asyncio.to_thread(lambda: next(event for event in run.watch() if event.kind == "round-finished"))
+    await kill(deployment, "coordinator")
+    await asyncio.to_thread(run.wait)
+    assert run.state == "failed"
+    assert run.view.reason.startswith("step-changed: step r1-decide: the run's journal has it with fingerprint")
+    assert len(fingerprints_in(run.view.reason)) == 2
+
+
+def fingerprints_in(reason: str) -> set[str]:
+    return {word.strip(",") for word in reason.split() if word.startswith(f"{VERSION}.")}
+
+
 async def test_an_algorithm_that_the_sites_policy_does_not_name_is_refused_by_the_sites_and_says_how_it_is_allowed(
     deployment: Deployment, digests: dict[str, str]
 ) -> None:
@@ -191,9 +298,10 @@ async def test_an_algorithm_that_the_sites_policy_does_not_name_is_refused_by_th
 
 
 async def test_a_strategy_that_raises_ends_the_run_naming_its_package_and_line(deployment: Deployment) -> None:
+    line = WILD.splitlines().index("        out[...] = 1 / 0") + 1
     run = await ended(deployment, job({"name": "wild"}))
     assert run.state == "failed"
-    assert "strategy wild of wild 0.1.0 raised ZeroDivisionError in line 8 of __init__.py" in run.view.reason
+    assert f"strategy wild of wild 0.1.0 raised ZeroDivisionError in line {line} of __init__.py" in run.view.reason
 
 
 async def test_a_plugin_that_is_not_installed_is_refused_at_submission_with_those_that_are(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 _FABRIC, _PRIVACY, _DATAPOD = "tests/unit/fabric", "tests/unit/privacy", "tests/unit/datapod"
 _AGGREGATOR, _WORKFLOW = "tests/unit/aggregator", "tests/unit/coordinator_workflow"
+_WORKFLOWS, _SIMULATION = "tests/unit/workflows", "tests/simulation"
 
 CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_learning.binding": ("tests/unit/learning/test_binding.py",),
@@ -28,10 +29,15 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_PRIVACY}/test_pairwise_unmasking.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
         f"{_PRIVACY}/test_pairwise_sums.py", f"{_PRIVACY}/test_pairwise_bound.py",
     ),
+    "hanse_privacy.works.chain": (f"{_PRIVACY}/test_work_chains.py",),
+    "hanse_learning.codecs.chain": ("tests/unit/codecs/test_every_codec.py",),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
     "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),
     "hanse_fabric.tensors.layout": (f"{_FABRIC}/test_tensor_files.py",),
     "hanse_fabric.tensors.digest": (f"{_FABRIC}/test_object_refs.py",),
+    "hanse_fabric.chain": (
+        f"{_FABRIC}/test_chained_log.py", f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_outbox.py",
+    ),
     "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
     "hanse_reduction.finite": (f"{_AGGREGATOR}/test_refusals.py",),
     "hanse_reduction.engine": (
@@ -47,7 +53,25 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_step_keys.py", "tests/simulation/test_coordinators.py",
     ),
+    "hanse_coordinator.verbs.steps": (f"{_WORKFLOW}/test_steps.py", f"{_WORKFLOW}/test_step_keys.py"),
     "hanse_coordinator.runs.lease": (f"{_WORKFLOW}/test_lease.py",),
+    "hanse_workflows.answers": (f"{_WORKFLOWS}/test_answers.py", f"{_WORKFLOW}/test_collector.py"),
+    "hanse_workflows.keys": (
+        f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
+    ),
+    "hanse_workflows.fingerprint": (
+        f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
+    ),
+    "hanse_workflows.next_model": (
+        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
+        f"{_SIMULATION}/test_same_sites_again.py",
+    ),
+    "hanse_workflows.masking.masked_sums": (
+        f"{_WORKFLOWS}/test_within.py", f"{_SIMULATION}/test_same_sites_again.py",
+    ),
+    "hanse_workflows.masking.all_or_none": (
+        f"{_SIMULATION}/test_sums_within_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
+    ),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),
     "hanse_datapod.policy.site_policy": (

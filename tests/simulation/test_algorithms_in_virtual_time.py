@@ -1,22 +1,44 @@
 """Every job of the algorithm tests, with the true trainers, in virtual time: the same bits as in memory, whoever is
-killed."""
+killed. Where there is noise, it is of the same draws."""
 
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES, write_images
-from e2e.jobs_in_memory import digest_in_memory
+from e2e.algorithm_jobs import (
+    JOBS,
+    NOISE_OF_HUB,
+    NOISE_OF_SITES,
+    ROUNDS,
+    SAME,
+    SAMPLED,
+    SCHEMA,
+    SITES,
+    write_images,
+)
+from e2e.jobs_in_memory import digest_in_memory, draws_of, named_as
+from hanse_coordinator.runs.journal import JournalEntry
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process_worker import ProcessWorker
+from hanse_datapod.worker.work import built_in
+from hanse_fabric.names import derive_seed
+from hanse_fabric.subjects import JOURNAL
+from hanse_fabric.tensors.layout import Layout
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_lab.privacy import noise_source
+from hanse_learning.site.private_round import made_private, train_with
+from hanse_learning.site.session import Session, Trained
+from hanse_learning.site.site_privacy import SitePrivacy
+from hanse_privacy.noise.source import NoiseSource
 from hanse_site.identity import parse_schema
 from simulation.in_threads import ThreadedProcess
-from simulation.league import League
+from simulation.league import PROJECT, RUN, League
 from simulation.played import Played, play
 
 
@@ -66,6 +88,45 @@ def test_a_job_ends_in_the_same_bits_as_in_memory_although_all_are_killed(
     same = {other for other, ended in digests.items() if ended == digest}
     assert same <= group
     digests[name] = digest
+
+
+@pytest.mark.parametrize("name", [*NOISE_OF_HUB, *NOISE_OF_SITES])
+def test_a_job_with_noise_ends_in_the_same_bits_as_in_memory_by_the_same_draws(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    job = {**NOISE_OF_HUB, **NOISE_OF_SITES}[name]
+    files = {f"site-{number}": data / site / "train.npz" for number, site in enumerate(SITES)}
+    if name in NOISE_OF_SITES:
+        inject(monkeypatch, job["seed"], tuple(files))
+    hit = simulated(tmp_path / "hit", data, job, kill_all)
+    assert (hit.record.round, hit.takings) == (ROUNDS, 2)
+    named_as(monkeypatch, PROJECT, RUN)
+    journal = hit.made.published(JOURNAL, JournalEntry)
+    assert digest_in_memory(job, SCHEMA, files, secret=draws_of(journal)) == hit.record.model_digest
+    # The control: other draws, another model.
+    if name in NOISE_OF_HUB:
+        assert digest_in_memory(job, SCHEMA, files) != hit.record.model_digest
+    else:
+        monkeypatch.setattr("hanse_lab.site.noise_source", lambda *_: NoiseSource())
+        assert digest_in_memory(job, SCHEMA, files) != hit.record.model_digest
+
+
+def inject(monkeypatch: pytest.MonkeyPatch, seed: int, sites: tuple[str, ...]) -> None:
+    """Have the sites' workers draw from the sources of the sites in memory: of a site and a round, whoever asks."""
+    names = {
+        derive_seed(seed, number, site, "train"): (number, site) for number in range(1, ROUNDS + 1) for site in sites
+    }
+    here = threading.local()  # a task's training, and what is done with its update, are in one thread
+
+    def trained(private: SitePrivacy | None, session: Session) -> Trained:
+        here.source = noise_source(seed, *names[session.seed])
+        return train_with(private, session, source=here.source)
+
+    def noised(update: dict[str, np.ndarray], layout: Layout, private: SitePrivacy) -> dict[str, np.ndarray]:
+        return made_private(update, layout, private, source=here.source)
+
+    monkeypatch.setattr(built_in, "train_with", trained)
+    monkeypatch.setattr(built_in, "made_private", noised)
 
 
 def test_a_site_that_was_away_goes_on_from_its_last_round_that_counted(data: Path, tmp_path: Path) -> None:

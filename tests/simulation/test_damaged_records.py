@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from clocks import in_virtual_time
+from hanse_coordinator.runs.journal import JournalEntry
 from hanse_fabric.subjects import JOURNAL, SUBJECTS, Subject
 from hanse_fabric.virtual_time import VirtualClock
+from simulation.faults import silent
 from simulation.league import PROJECT, RUN
 from simulation.stories import completed, hub_of, job_of
 
@@ -47,3 +49,21 @@ async def test_a_run_whose_journal_is_damaged_fails_by_name_and_the_next_one_is_
         assert f"journal.{PROJECT}.{OTHER_RUN}: entry 1 of the journal cannot be read" in damaged.reason
         await completed(made, job_of())
         assert (await made.ended(RUN)).state == "completed"
+
+
+@in_virtual_time
+async def test_a_run_whose_journal_has_two_outcomes_of_a_step_fails_by_name(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, "north", "south") as made:
+        made.let("north", silent("r2-train"))
+        await made.submit(**job_of())
+        await made.event("task-answered", step="r2-train")
+        await made.processes["coordinator-0"].crash()
+        [closed] = [entry for entry in made.published(JOURNAL, JournalEntry) if entry.step == "r1-reduce"]
+        other = closed.model_copy(update={"body": closed.body | {"participants": ["north"]}})
+        await made.owner.publish(JOURNAL.of(project=PROJECT, run=RUN), other.encode())
+        made.processes["coordinator-0"].start(made.group)
+        failed = await made.ended()
+    assert failed.state == "failed"
+    assert "of the journal are both of step r1-reduce, closed, and differ" in failed.reason

@@ -8,12 +8,13 @@ import pytest
 
 from clocks import in_virtual_time
 from hanse_fabric.virtual_time import VirtualClock
-from hanse_workflows.fingerprint import VERSION
+from hanse_workflows.fingerprint import VERSION, fingerprint
 from installed_package import install
+from simulation.faults import silent
 from simulation.stories import completed, ended, heard, hub_of, job_of
 
 NAMES = ("north", "south")
-RULES = {"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}
+RULES = {"workflows": ["careless", "raising", "leaving", "forgetful"], "minimum_participants": 1}
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "careless": "careless:workflow",
             "raising": "careless:raising",
             "leaving": "careless:leaving",
+            "forgetful": "careless:forgetful",
         }
     }
     monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
@@ -53,7 +55,23 @@ async def leaves(run):
     raise SystemExit("enough")
 
 
+passes = []
+
+
+async def asks_otherwise_at_each_pass(run):
+    passes.append(run.run)
+
+    async def decide():
+        return {"decided": True}
+
+    await run.once("r1-decide", {"pass": len(passes)}, decide)
+    model = await first_model(run)
+    there = await run.participants("r1-participants")
+    await gather(run, "r1-train", training(run.job, there, 1, model))
+
+
 workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
+forgetful = Workflow(asks_otherwise_at_each_pass)
 """
 
 
@@ -69,6 +87,24 @@ async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(
     first, second = (word.strip(",") for word in record.reason.split() if word.startswith(f"{VERSION}."))
     assert first != second
     assert "r1-train" not in heard(made, "south"), "the second site was asked under the first one's key"
+
+
+@pytest.mark.usefixtures("careless")
+@in_virtual_time
+async def test_a_key_that_asks_for_something_else_at_the_next_pass_ends_the_run_with_both_fingerprints(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
+        made.let("north", silent("r1-train"))
+        await made.submit(**job_of(workflow="forgetful"))
+        await made.event("task-answered", step="r1-train")
+        await made.restart("coordinator-0")
+        record = await made.ended()
+    assert record.state == "failed"
+    assert record.reason.startswith("step-changed: step r1-decide: ")
+    first, second = (fingerprint({"pass": number}) for number in (1, 2))
+    assert first in record.reason
+    assert second in record.reason
 
 
 @pytest.mark.usefixtures("careless")

@@ -218,3 +218,9 @@ def test_a_wide_job_of_a_thousand_updates_agrees_with_numpy(cases):
     reduced = Engine(None).run(cases.job_of(model_ref, refs, strategy=STRATEGIES["median"]))
     made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], None))
     _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES["median"])))
+
+
+def test_a_job_of_an_unknown_kind_is_no_reduction(cases):
+    model_ref, refs = _setup(cases, 100, 2)[4:]
+    with pytest.raises(AssertionError, match="hearsay"):
+        Engine(None).run(cases.job_of(model_ref, refs).model_copy(update={"kind": "hearsay"}))

@@ -114,6 +114,22 @@ def test_constant_tiny_and_huge_values_arrive_as_finite_numbers(chain, scale):
 
 
 @every
+def test_values_of_which_some_are_zero_arrive_where_they_are(chain):
+    arrays = update(3)
+    for name in PARAMETERS:
+        arrays[name].reshape(-1)[::2] = 0
+    data, left = encoded(chain, arrays, residual={name: np.zeros_like(arrays[name]) for name in PARAMETERS})
+    back = decoded(chain, data)
+    for name in PARAMETERS:
+        np.testing.assert_allclose(back[name] + left[name], arrays[name], 5e-3 if name == "c.weight" else 1e-6, 1e-6)
+
+
+def test_a_delta_makes_no_frames():
+    with pytest.raises(HanseError, match=r"chain: .*delta.*one that makes frames"):
+        build_chain([{"name": "delta"}])
+
+
+@every
 def test_an_update_that_is_not_finite_is_an_error_that_names_the_entry(chain):
     arrays = update()
     arrays["c.weight"][4] = np.nan

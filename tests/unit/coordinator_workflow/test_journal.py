@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from hanse_coordinator.runs.journal import Journal, JournalEntry
+from hanse_coordinator.runs.journal import EntryKind, Journal, JournalEntry
 from hanse_coordinator.verbs.failures import Fenced, RunFailure
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -169,3 +169,25 @@ async def test_an_entry_of_a_newer_release_is_no_failure_of_the_run_but_one_that
     await bus.publish(JOURNAL.of(project=PROJECT, run=RUN), b"{")
     with pytest.raises(HanseError):
         await opened(bus)
+
+
+@pytest.mark.parametrize("kind", ["opened", "closed"])
+async def test_two_entries_of_a_step_that_differ_are_an_error_that_names_both_and_take_no_lease(
+    broker: MemoryBroker, kind: EntryKind
+) -> None:
+    former = await opened(MemoryBus(broker))
+    await former.append(kind, "r1-reduce", {"model": "a"}, fingerprint="2.00")
+    await former.append(kind, "r1-reduce", {"model": "b"}, fingerprint="2.11")
+    before = await written(MemoryBus(broker))
+    with pytest.raises(RunFailure, match=rf"entries 2 and 3 .* of step r1-reduce, {kind}, .*2\.00 and 2\.11") as raised:
+        await opened(MemoryBus(broker))
+    assert raised.value.code is ErrorCode.STEP_CHANGED
+    assert await written(MemoryBus(broker)) == before
+
+
+async def test_an_entry_that_is_there_twice_is_taken_once(broker: MemoryBroker) -> None:
+    former = await opened(MemoryBus(broker))
+    for _ in range(2):
+        await former.append("closed", "r1-reduce", {"model": "a"}, fingerprint="2.00")
+    replay = await opened(MemoryBus(broker))
+    assert [replay.take_closed("r1-reduce") for _ in range(2)] == [{"model": "a"}, None]

@@ -16,6 +16,7 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT
+from hanse_workflows import RunFailure
 from simulation.league import PROJECT, RUN
 
 
@@ -68,7 +69,7 @@ async def test_a_run_that_is_replayed_to_its_end_tells_nothing_again() -> None:
     assert await told(bus) == before
 
 
-async def test_tidying_that_fails_ends_no_run() -> None:
+async def test_tidying_that_fails_ends_no_run_and_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     steps = await steps_on(MemoryBus())
 
     async def fail() -> None:
@@ -76,6 +77,7 @@ async def test_tidying_that_fails_ends_no_run() -> None:
 
     steps.later(fail())
     await workflow(steps, None)
+    assert f"run {RUN}: tidying failed: the store is gone" in caplog.text
 
 
 async def test_a_run_pauses_before_what_is_not_done_and_never_in_a_replay() -> None:
@@ -102,3 +104,99 @@ async def test_of_what_replayed_steps_may_have_left_the_last_few_are_tidied_when
     await steps.once("step-0", {"step": 0}, an_outcome)
     await steps.settle()
     assert tidied == [3, 4]
+
+
+async def test_a_step_beside_others_is_done_when_it_is_needed_or_replay_has_ended_and_told_its_outcome_once() -> None:
+    for needed_first in (True, False):
+        bus, needed, outcomes = MemoryBus(), asyncio.Event(), list[object]()
+        steps = await steps_on(bus)
+        going = steps.beside("r1-publish", {"version": 1}, an_outcome, needed=needed, told=outcomes.append)
+        assert going is not None
+        await asyncio.sleep(0.01)
+        assert not outcomes, "it waits for the end of the replay"
+        if needed_first:
+            needed.set()
+        else:
+            await steps.once("r2-train", {"round": 2}, an_outcome)
+        await going
+        assert outcomes == [{"done": True}]
+        replayed = await steps_on(bus)
+        again = replayed.beside("r1-publish", {"version": 1}, no_outcome, needed=needed, told=outcomes.append)
+        assert again is None
+        assert outcomes == [{"done": True}] * 2
+
+
+async def test_what_opened_a_step_is_found_again_until_the_step_is_closed() -> None:
+    bus, asked = MemoryBus(), {"round": 1}
+    steps = await steps_on(bus)
+    assert await steps.opened("r1-train", asked, lambda: {"deadline": 1}) == ({"deadline": 1}, False)
+    replayed = await steps_on(bus)
+    assert await replayed.opened("r1-train", asked, lambda: {"deadline": 2}) == ({"deadline": 1}, True)
+    await replayed.once("r1-train", asked, an_outcome)
+    closed = await steps_on(bus)
+    assert await closed.once("r1-train", asked, no_outcome) == {"done": True}
+
+
+async def test_a_step_that_is_passed_over_is_forgotten_with_its_opening() -> None:
+    bus, asked = MemoryBus(), {"round": 1}
+    steps = await steps_on(bus)
+    await steps.opened("r1-train", asked, lambda: {"deadline": 1})
+    await steps.once("r1-train", asked, an_outcome)
+    await steps.opened("r1-reduce", asked, lambda: {"deadline": 2})
+    replayed = await steps_on(bus)
+    for key in ("r1-train", "r1-reduce"):
+        replayed.passed(key)
+    assert await replayed.opened("r1-reduce", asked, lambda: {"deadline": 3}) == ({"deadline": 3}, False)
+    with pytest.raises(CoordinatorGoneError):
+        await replayed.once("r1-train", asked, no_outcome)
+
+
+async def test_an_outcome_that_a_replay_would_read_otherwise_is_in_no_journal() -> None:
+    bus = MemoryBus()
+    steps = await steps_on(bus)
+
+    async def a_tuple() -> dict[str, object]:
+        return {"pair": (1, 2)}
+
+    with pytest.raises(RunFailure, match="not the same after a replay"):
+        await steps.once("r1-decide", {}, a_tuple)
+    assert await (await steps_on(bus)).once("r1-decide", {}, an_outcome) == {"done": True}
+
+
+async def test_work_in_the_background_of_an_abandoned_run_ends_and_what_was_not_begun_never_is() -> None:
+    steps = await steps_on(MemoryBus())
+    begun, ended = asyncio.Event(), list[str]()
+
+    async def long() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("long")
+
+    async def never() -> None:
+        ended.append("never")
+
+    steps.later(long())
+    steps.when_live(never(), keep=2)
+    await begun.wait()
+    await steps.abandon()
+    assert ended == ["long"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_what_is_tidied_when_the_run_is_live_is_tidied_at_once_and_waited_for_at_the_end() -> None:
+    steps, tidied = await steps_on(MemoryBus()), list[str]()
+    await steps.once("step-0", {"step": 0}, an_outcome)
+    assert steps.live.is_set()
+
+    async def tidy(name: str) -> None:
+        await asyncio.sleep(0)
+        steps_that_follow = [] if name == "second" else ["second"]
+        for following in steps_that_follow:
+            steps.later(tidy(following))
+        tidied.append(name)
+
+    steps.when_live(tidy("first"), keep=1)
+    await steps.settle()
+    assert tidied == ["first", "second"]

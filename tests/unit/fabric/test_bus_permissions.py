@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from hanse_fabric.bus import permissions
@@ -25,21 +27,28 @@ OWN, INBOX = ["_INBOX.p.n.>"], ["_INBOX.aggregator.>"]
 TASK = "h.task.{project}.{participant}.{step}"
 
 
-@pytest.mark.parametrize(
-    ("verb", "stream", "publish"),
-    [
-        (Verb.PUBLISH, TASKS, ["h.task.*.*.*"]),
-        (Verb.REQUEST, None, ["h.task.*.*.*"]),
-        (Verb.SERVE, None, []),
-        (Verb.TELL, None, ["h.task.*.*.*"]),
-        (Verb.HEAR, None, []),
-        (Verb.FOLLOW, TASKS, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.task.>", "$JS.API.STREAM.MSG.GET.TASKS"]),
-        (Verb.LAST, TASKS, ["$JS.API.DIRECT.GET.TASKS.h.task.*.*.*", "$JS.API.STREAM.MSG.GET.TASKS"]),
-        (Verb.PURGE, TASKS, ["$JS.API.STREAM.PURGE.TASKS"]),
-        (Verb.WORK, JOBS, ["$JS.ACK.JOBS.crew.>", "$JS.API.CONSUMER.MSG.NEXT.JOBS.crew"]),
-        (Verb.FOLLOW, None, []),
-    ],
-)
+CALLS: list[tuple[Verb, Stream | None, list[str]]] = [
+    (Verb.PUBLISH, TASKS, ["h.task.*.*.*"]),
+    (Verb.REQUEST, None, ["h.task.*.*.*"]),
+    (Verb.SERVE, None, []),
+    (Verb.TELL, None, ["h.task.*.*.*"]),
+    (Verb.HEAR, None, []),
+    (Verb.HEAR, TASKS, []),
+    (Verb.FOLLOW, TASKS, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.task.>", "$JS.API.STREAM.MSG.GET.TASKS"]),
+    (Verb.LAST, TASKS, ["$JS.API.DIRECT.GET.TASKS.h.task.*.*.*", "$JS.API.STREAM.MSG.GET.TASKS"]),
+    (Verb.PURGE, TASKS, ["$JS.API.STREAM.PURGE.TASKS"]),
+    (Verb.WORK, JOBS, ["$JS.ACK.JOBS.crew.>", "$JS.API.CONSUMER.MSG.NEXT.JOBS.crew"]),
+    (Verb.FOLLOW, None, []),
+]
+
+
+def test_every_right_has_its_calls_and_an_unknown_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {verb for verb, _, _ in CALLS} == set(Verb)
+    with pytest.raises(AssertionError, match="hearsay"):
+        granted(monkeypatch, S, row(TASK, TASKS, AGGREGATOR={cast("Verb", "hearsay")}))
+
+
+@pytest.mark.parametrize(("verb", "stream", "publish"), CALLS)
 def test_a_services_right_becomes_these_calls_and_no_more(
     monkeypatch: pytest.MonkeyPatch, verb: Verb, stream: Stream | None, publish: list[str]
 ) -> None:

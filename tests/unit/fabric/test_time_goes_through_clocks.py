@@ -1,6 +1,7 @@
 """What sleeps, waits or reads the time is handed a clock: ruff's banned names, and the few ways that ruff cannot see.
 
-The exceptions are one list, with reasons: those of TID251 in the workspace's `pyproject.toml`.
+The exceptions are one list, with reasons: those of TID251 in the workspace's `pyproject.toml`. Threads that wait with
+seconds, and clients whose sockets do, have a list of their own here: few may, and no clock can move them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,31 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SOMEWHERE = "services/aggregator/src/hanse_aggregator/somewhere.py"
 LOOPS = {"get_running_loop", "get_event_loop", "new_event_loop"}
+AT_A_HUB = "a request to a real hub over HTTP, before there is a bus; a simulation enrols its sites without it"
+PIPELINE = "a team's own thread waits for the datapod beside it; a simulation has no such threads"
+LOCKED = "SQLite waits in the file system for another process's lock, which a simulation never holds"
+WAITING = {
+    "libs/hanse_site/src/hanse_site/joining.py": AT_A_HUB,
+    "libs/hanse_site/src/hanse_site/told_ca.py": AT_A_HUB,
+    "services/console/src/hanse_console/proxy.py": "a proxy of HTTP in a process of its own, which no simulation has",
+    "libs/hanse_fabric/src/hanse_fabric/probe.py": "a program for Kubernetes, which asks a service's port and ends",
+    "libs/hanse_genomics/src/hanse_genomics/compare/plink.py": "a program of people runs PLINK on their own machine",
+    "services/datapod/src/hanse_datapod/pipeline/engine.py": PIPELINE,
+    "services/datapod/src/hanse_datapod/pipeline/in_hand.py": PIPELINE,
+    "services/datapod/src/hanse_datapod/home/database.py": LOCKED,
+    "services/compensator/src/hanse_compensator/own_memory.py": LOCKED,
+    "services/compensator/src/hanse_compensator/works.py": LOCKED,
+}
+"""Files in which a thread, or a socket, waits with seconds, and why."""
+IN_PLACE = ("wait", "result")
+"""Methods that block a thread, whose first argument is seconds."""
+BY_NAME = (
+    *IN_PLACE, "exception", "get", "put", "join", "acquire", "communicate", "run", "check_call", "check_output",
+    "create_connection", "urlopen",
+)  # fmt: skip
+"""Those, and others, whose `timeout=` is seconds."""
+OF_MODULES = {"sqlite3.connect": "timeout", "aiohttp.ClientTimeout": "", "ClientTimeout": "", "select.select": ""}
+"""Calls that wait, with the argument that says how long; empty: always."""
 
 
 def ruff(code: str, name: str) -> list[str]:
@@ -55,6 +81,24 @@ def unseen_by_ruff(code: str) -> list[int]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.wait", "asyncio.as_completed", "wait"):
             found += [node.lineno for keyword in node.keywords if keyword.arg == "timeout"]
     return sorted(found)
+
+
+def waits_of_threads(code: str) -> list[int]:
+    """Lines in which a thread, or a socket, waits with seconds of the machine's."""
+    return sorted(node.lineno for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and _waits(node))
+
+
+def _waits(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if name in OF_MODULES:
+        return OF_MODULES[name] in ("", *given)
+    method = name.rpartition(".")[2]
+    if name == "asyncio.wait" or "." not in name or method not in BY_NAME:
+        return False
+    first = call.args[0] if call.args and method in IN_PLACE else None
+    seconds = given.get("timeout", first)
+    return seconds is not None and not (isinstance(seconds, ast.Constant) and seconds.value is None)
 
 
 def _is_loop(node: ast.expr, named: set[str]) -> bool:
@@ -99,14 +143,49 @@ def test_what_ruff_cannot_see_is_found_here(code: str, lines: list[int]) -> None
     assert unseen_by_ruff(code) == lines
 
 
-def test_no_source_asks_an_event_loop_for_time() -> None:
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("ready = threading.Event()\nready.wait(60)\n", [2]),
+        ("ready.wait(timeout=left)\n", [1]),
+        ("self._ready.wait(_READY_S)\n", [1]),
+        ("tasks.get(timeout=1)\n", [1]),
+        ("tasks.put(one, timeout=1)\n", [1]),
+        ("answer.result(max(0.0, left))\n", [1]),
+        ("thread.join(timeout=5)\n", [1]),
+        ("lock.acquire(timeout=5)\n", [1]),
+        ("process.communicate(timeout=5)\n", [1]),
+        ("limit = aiohttp.ClientTimeout(total=5)\n", [1]),
+        ("limit = ClientTimeout(5)\n", [1]),
+        ("subprocess.run(argv, timeout=5)\n", [1]),
+        ("socket.create_connection(place, timeout=5)\n", [1]),
+        ("sqlite3.connect(path, timeout=5)\n", [1]),
+        ("select.select([pipe], [], [], 5)\n", [1]),
+        ("ready.wait()\nready.wait(timeout=None)\nanswer.result()\nlock.acquire()\nthread.join()\n", []),
+        ("found.get(name, 5)\n','.join(names)\nlog.exception('it fails')\nasyncio.wait({work})\n", []),
+        ("await bus.request(subject, data, timeout=5)\n", []),
+    ],
+)
+def test_threads_and_sockets_that_wait_with_seconds_are_found(code: str, lines: list[int]) -> None:
+    assert waits_of_threads(code) == lines
+
+
+def sources() -> dict[str, str]:
+    """The text of all sources that are held to clocks, by file."""
     apart = excepted()
-    sources = [
-        file for room in ("libs", "services") for file in ROOT.glob(f"{room}/*/src/**/*.py") if file not in apart
-    ]
-    assert len(sources) > 200
-    found = {str(file.relative_to(ROOT)): unseen_by_ruff(file.read_text()) for file in sources}
+    files = [file for room in ("libs", "services") for file in ROOT.glob(f"{room}/*/src/**/*.py") if file not in apart]
+    assert len(files) > 200
+    return {str(file.relative_to(ROOT)): file.read_text() for file in files}
+
+
+def test_no_source_asks_an_event_loop_for_time() -> None:
+    found = {name: unseen_by_ruff(text) for name, text in sources().items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_threads_and_sockets_wait_with_seconds_where_a_reason_is_given_and_nowhere_else() -> None:
+    found = {name for name, text in sources().items() if waits_of_threads(text)}
+    assert found == WAITING.keys()
 
 
 def test_exceptions_are_made_in_the_list_alone() -> None:

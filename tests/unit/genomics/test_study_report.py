@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -142,12 +143,16 @@ def test_uniform_p_values_lie_in_the_band() -> None:
 
 
 def test_only_the_list_of_snps_is_in_clear() -> None:
-    for test in ("chi_square", "trend", "linear", "logistic"):
+    tests = get_args(Study.model_fields["test"].annotation)
+    assert len(tests) == 4
+    for test in tests:
         said = shared_by(Study(test=test))
         assert [one.masked for one in said].count(False) == 1
         assert not said[0].masked
     names = [one.step for one in shared_by(Study(test="linear", structure=Structure(components=2)))]
     assert "principal components" in names
+    with pytest.raises(AssertionError, match="hearsay"):
+        shared_by(Study(test="linear").model_copy(update={"test": "hearsay"}))
 
 
 def test_sizes_are_read_by_people() -> None:

@@ -10,6 +10,8 @@ import torch
 import hanse_learning
 from hanse_fabric.errors import HanseError
 from hanse_learning.in_memory import ServerState
+from hanse_learning.on_arrays import NumpyArrays
+from hanse_learning.on_tensors import TorchTensors
 from hanse_learning.server import buffers as buffer_rules
 from hanse_learning.server.config import ReductionConfig
 
@@ -252,3 +254,9 @@ def test_importing_the_package_loads_neither_numpy_nor_torch_and_arrays_load_no_
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "False"]
+
+
+@pytest.mark.parametrize(("backend", "array"), [(NumpyArrays(1, 8), np.ones(3)), (TorchTensors(), torch.ones(3))])
+def test_a_buffer_by_an_unknown_rule_is_refused_by_name_and_not_pooled(backend, array):
+    with pytest.raises(HanseError, match=r"buffers: .*hearsay.*average, keep_newest or pool_variance"):
+        backend.buffer("hearsay", [array], [array], np.ones(1), array)

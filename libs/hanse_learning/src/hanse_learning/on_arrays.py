@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hanse_fabric.errors import invalid
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array, Measured
 from hanse_learning.server.strategy import Strategy
@@ -84,8 +85,10 @@ class NumpyArrays:
             buffers.average(values, weights, out)
         elif rule == "keep_newest":
             buffers.keep_newest(values, out)
-        else:
+        elif rule == "pool_variance":
             buffers.pool_variance(values, means, weights, out)
+        else:
+            raise invalid("buffers", rule, "average, keep_newest or pool_variance")
 
     def _each(self, size: int, work: Callable[[slice], _Done]) -> list[_Done]:
         """Do the work on each block, in threads where there are several; the outcomes in order."""

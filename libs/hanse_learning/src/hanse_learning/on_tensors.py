@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from hanse_fabric.errors import invalid
 from hanse_learning.exact_tensors import has_form, has_step, model_after, working_type
 from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.geometric_median import GeometricMedian
@@ -87,10 +88,12 @@ class TorchTensors:
             out.copy_(stack.amax(dim=0))
         elif rule == "average":
             out.copy_((stack.double() * factors).sum(dim=0))
-        else:
+        elif rule == "pool_variance":
             centers = torch.stack([*means]).double()
             center = (centers * factors).sum(dim=0)
             out.copy_(((stack.double() + (centers - center).square()) * factors).sum(dim=0))
+        else:
+            raise invalid("buffers", rule, "average, keep_newest or pool_variance")
 
 
 def _apply_on_processor(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.accounting.accountant import delta_of_alike
@@ -189,7 +190,7 @@ def _adversary(job: Job, privacy: Privacy, active: int) -> str:
                 "whoever sees the models only: the other sites and model users; the hub's aggregator and whoever runs "
                 "it see plain updates and are trusted"
             )
-        case _:
+        case "distributed":
             resists, defeated = coalitions(privacy, active)
             sums, helper = job.secure_aggregation, ""
             if sums is not None and sums.mode == "compensator":
@@ -198,6 +199,8 @@ def _adversary(job: Job, privacy: Privacy, active: int) -> str:
                 )
             against = f"; not from {defeated}" if defeated else ""
             return f"{resists}{against}{helper}"
+        case unknown:
+            assert_never(unknown)
 
 
 def _guarantee(job: Job, privacy: Privacy, active: int) -> str:

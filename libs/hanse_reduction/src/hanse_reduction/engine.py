@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import assert_never
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
@@ -158,13 +159,11 @@ class _Run:
         self.clip = plan.next_clip
         if self.refusals and self.job.kind is JobKind.WHOLE and plan.measured is not None:
             return self.answer()
-        match self.job.kind:
-            case JobKind.SHARD:
-                return self._shard(plan)
-            case _ if leaf_count(plan.layout.size) == 1:
-                return self._single(plan)
-            case _:
-                return self._whole(plan)
+        if self.job.kind is JobKind.SHARD:
+            return self._shard(plan)
+        if self.job.kind is JobKind.WHOLE:
+            return self._single(plan) if leaf_count(plan.layout.size) == 1 else self._whole(plan)
+        assert_never(self.job.kind)
 
     def _each(self, look: Callable[[UpdateInput], None], updates: tuple[UpdateInput, ...]) -> None:
         """Look at updates: those in the store, which take a round trip or two each, several at once."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
@@ -70,8 +71,10 @@ class LeafWorker:
             buffers.average(counted, plan.buffer_weights, model)
         elif segment.rule is Rule.KEEP_NEWEST:
             buffers.keep_newest(counted, model)
-        else:
+        elif segment.rule is Rule.POOL_VARIANCE:
             self._pool(piece, counted, model)
+        else:
+            raise invalid("layout", segment.rule.value, "a rule by which plain updates are reduced")
 
     def _pool(self, piece: Piece, values: list[Array], model: Array) -> None:
         """Variances need the means of the same columns, which lie elsewhere in the file: read in small steps."""

@@ -6,7 +6,7 @@ Loads no numpy; `hanse_learning.preparation` applies it.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
@@ -145,8 +145,10 @@ def _lenient(column: PreparedColumn) -> PreparedColumn:
             return column.model_copy(
                 update={name: instead[name] if said == "refuse" else said for name, said in kept.items()}
             )
-        case _:
+        case PreparedNumber() | PreparedText():
             return column
+        case unknown:
+            assert_never(unknown)
 
 
 def prepared_schema(schema: TabularSchema, preparation: Preparation) -> TabularSchema:

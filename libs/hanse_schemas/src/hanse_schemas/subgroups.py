@@ -7,7 +7,7 @@ one patient and look at the difference; examples of other values, or of none, ar
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, assert_never
 
 from pydantic import Field
 
@@ -43,8 +43,10 @@ class Subgroups(Frozen):
                 return ("false", "true", REST)
             case "number":
                 return (*_in_words(self.bands), REST)
-            case _:
+            case "category" | None:  # None: the hub has not completed it
                 return (*self.values, REST)
+            case unknown:
+                assert_never(unknown)
 
 
 def _in_words(bands: tuple[float, ...]) -> tuple[str, ...]:

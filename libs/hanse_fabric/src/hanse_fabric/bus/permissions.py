@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from hanse_fabric.subjects import LINK, STREAMS, SUBJECTS, Role, Subject, Verb
 
@@ -90,8 +91,10 @@ def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
         case Verb.WORK:
             yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{row.stream.workers}"
             yield f"$JS.ACK.{stream}.{row.stream.workers}.>"
-        case _:
-            pass
+        case Verb.PUBLISH | Verb.REQUEST | Verb.TELL | Verb.SERVE | Verb.HEAR:
+            pass  # the stream adds nothing to them
+        case unknown:
+            assert_never(unknown)
 
 
 def _ask_leader(stream: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from hanse_schemas.study import Study
 
@@ -71,6 +72,8 @@ def shared_by(study: Study) -> tuple[Shared, ...]:
             test: tuple[Shared, ...] = (_MOMENTS, _LINEAR)
         case "logistic":
             test = (_MOMENTS, _NULL, _LOGISTIC)
-        case _:
+        case "chi_square" | "trend":
             test = (_COUNTS,)
+        case unknown:
+            assert_never(unknown)
     return (_OPEN, _SAMPLES, *structure, *test)

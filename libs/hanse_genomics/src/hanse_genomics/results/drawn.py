@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.files.snps import LABELS
 from hanse_schemas.http.studies import (
@@ -34,6 +34,8 @@ _DIGITS = 6
 """That a plot's numbers are told with."""
 _TALL = 40
 _END = b"\n"
+_EFFECTS = {"chi_square": "odds ratio", "trend": "", "linear": "beta", "logistic": "odds ratio"}
+"""What each test tells of a SNP's effect."""
 
 Rows = NDArray[np.int64]
 
@@ -46,7 +48,7 @@ class Drawn:
         summary: of the output `summary`.
 
     Raises:
-        HanseError: INVALID_INPUT, naming an array that is not there.
+        HanseError: INVALID_INPUT, naming an array that is not there, or a test that is not known here.
     """
 
     def __init__(self, arrays: Arrays, summary: Mapping[str, Any]) -> None:
@@ -56,6 +58,8 @@ class Drawn:
             raise HanseError(ErrorCode.INVALID_INPUT, f"results: no {named}, which every study's have")
         self._arrays, self.summary = arrays, summary
         self.test = str(summary["study"]["test"])
+        if self.test not in _EFFECTS:
+            raise invalid("results: study.test", self.test, "one of " + ", ".join(_EFFECTS))
         self.y: Floats = -np.asarray(arrays["log10_p"], np.float64)
         self.code: NDArray[np.int8] = np.asarray(arrays["chromosome"], np.int8)
         self.position: NDArray[np.int64] = np.asarray(arrays["position"], np.int64)
@@ -66,7 +70,7 @@ class Drawn:
     @property
     def effect(self) -> str:
         """What `HitView.effect` is; empty where the test tells none."""
-        return {"linear": "beta", "trend": ""}.get(self.test, "odds ratio")
+        return _EFFECTS[self.test]
 
     @cached_property
     def order(self) -> Rows:

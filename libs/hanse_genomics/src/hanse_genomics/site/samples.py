@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_fabric.errors import invalid
 from hanse_genomics import groups
 from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.site.columns import complete
@@ -20,8 +21,14 @@ Members = NDArray[np.bool_]
 
 
 def members(site: SiteStudy, group: str) -> Members:
-    """Who belongs to a group (`hanse_genomics.groups`): bool (n,)."""
+    """Who belongs to a group (`hanse_genomics.groups`): bool (n,).
+
+    Raises:
+        HanseError: INVALID_INPUT for a group that is not known: it would be everybody.
+    """
     status, _, sex = group.partition("/")
+    if status not in groups.STATUS or sex not in ("", *groups.SEXES):
+        raise invalid("groups", group, "one of " + ", ".join((*groups.STATUS, *groups.ALL)))
     cohort = site.cohort
     chosen = np.ones(cohort.samples, dtype=bool)
     known = ~np.isnan(cohort.phenotype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from hanse_fabric.errors import invalid
 from hanse_privacy.accounting.events import Event
@@ -54,14 +54,22 @@ def accountant_of(placement: str, own: AccountantName) -> AccountantName:
 
 def make_accountant(name: AccountantName = "pld") -> Accountant:
     """`pld` is tight for releases of one kind, and proved for those that are chosen by what came before; `rdp` is
-    looser, and its proof is for releases that are fixed beforehand."""
-    if name == "pld":
-        from hanse_privacy.accounting.pld import PldAccountant
+    looser, and its proof is for releases that are fixed beforehand.
 
-        return PldAccountant()
-    from hanse_privacy.accounting.rdp import RdpAccountant
+    Raises:
+        HanseError: INVALID_INPUT for another name.
+    """
+    match name:
+        case "pld":
+            from hanse_privacy.accounting.pld import PldAccountant
 
-    return RdpAccountant()
+            return PldAccountant()
+        case "rdp":
+            from hanse_privacy.accounting.rdp import RdpAccountant
+
+            return RdpAccountant()
+        case unknown:
+            raise invalid("accountant", unknown, "one of " + ", ".join(get_args(AccountantName)))
 
 
 def check_delta(delta: float) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import assert_never
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
@@ -35,7 +36,7 @@ def noise_for(
     if not 0 <= delta < 1 or (delta == 0 and kind in ("gaussian", "concentrated")):
         raise invalid("delta", delta, "below 1, and above 0 for normal noise")
     if delta == 0:
-        return epsilon / count if kind == "pure" else count / epsilon
+        return epsilon / count if kind == "pure" else amount_of(kind, count / epsilon)
 
     def excess(noise: float) -> float:
         """Above 0 where this noise does not keep epsilon: on a scale of logarithms, on which it falls nearly evenly."""
@@ -86,8 +87,12 @@ def amount_of(kind: Kind, noise: float) -> float:
             return 1.0 / noise
         case "concentrated":
             return 0.5 / noise**2
-        case _:
+        case "gaussian" | "laplace":
             return noise
+        case "chance":
+            raise invalid("event.kind", kind, "a release with noise: no noise makes a chance smaller")
+        case unknown:
+            assert_never(unknown)
 
 
 def noise_of_amount(kind: Kind, amount: float) -> float:

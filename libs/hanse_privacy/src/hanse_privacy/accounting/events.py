@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, assert_never, cast, get_args
 
 from hanse_fabric.errors import invalid
 
@@ -55,8 +55,10 @@ class Event:
                 return 1.0 / self.amount
             case "pure":
                 return self.amount
-            case _:
+            case "gaussian" | "concentrated" | "chance":
                 return math.inf
+            case unknown:
+                assert_never(unknown)
 
     @property
     def rho(self) -> float | None:

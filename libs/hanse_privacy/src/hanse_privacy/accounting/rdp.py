@@ -83,7 +83,11 @@ def epsilon_of(curve: Curve, delta: float, orders: tuple[float, ...] = ORDERS) -
 
 @lru_cache(maxsize=4096)
 def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
-    """The Renyi curve of one release over `orders`, ascending."""
+    """The Renyi curve of one release over `orders`, ascending.
+
+    Raises:
+        HanseError: INVALID_INPUT for a `chance`, which has none.
+    """
     alphas = np.asarray(orders, dtype=np.float64)
     if event.rho is not None:
         curve = event.rho * alphas
@@ -91,8 +95,10 @@ def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
         curve = _pure_curve(event.amount, alphas)
     elif event.kind == "laplace":
         curve = _laplace_curve(1 / event.amount, alphas)
-    else:
+    elif event.kind == "gaussian":
         curve = np.array([sampled_divergence(event.amount, event.rate, alpha) for alpha in orders])
+    else:
+        raise invalid("event.kind", event.kind, "a release with a Renyi curve")
     curve.setflags(write=False)
     return curve
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import assert_never
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import BandedMatrix, BufferedMatrix, Correlation, Privacy
@@ -29,13 +30,15 @@ def matrix_of(privacy: Privacy, rounds: int) -> Correlation | None:
         HanseError: INVALID_INPUT for one that does not fit the rounds.
     """
     separation = privacy.min_separation
+    if privacy.matrix is None or separation is None:  # the section has both of them, or neither
+        return None
     match privacy.matrix:
-        case BandedMatrix(bands=bands) if separation is not None:
+        case BandedMatrix(bands=bands):
             return banded(bands, rounds=rounds, separation=separation)
-        case BufferedMatrix(buffers=buffers) if separation is not None:
+        case BufferedMatrix(buffers=buffers):
             return buffered(buffers, rounds=rounds, separation=separation)
-        case _:
-            return None
+        case unknown:
+            assert_never(unknown)
 
 
 @lru_cache(maxsize=64)

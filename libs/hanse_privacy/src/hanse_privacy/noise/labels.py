@@ -7,6 +7,8 @@ sum's noise is not one Laplace variable. The printed scale is that of a mean, so
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.noise.aggregate import GAUSSIAN, parts_of
 from hanse_privacy.noise.parts import PAIRS
@@ -31,25 +33,32 @@ def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
                 f"{others} other sites and the compensator together: {(pairs + 2) / (2 * pairs + 2):.2g} times that is "
                 "left, less than with local-laplace, and no epsilon is proven for it",
             )
-        case _ if privacy.mechanism == "dp_ftrl" and privacy.colluding:
-            return (
-                f"up to {privacy.colluding} sites that collude, the hub, and whoever sees the model; a round without "
-                f"one of the {active} members is not summed",
-                f"more than {privacy.colluding} sites that collude: the others' shares are less than the noise that "
-                "was asked for",
-            )
-        case _ if not privacy.colluding:
-            return (
-                "the hub and whoever sees the model, but for the sites themselves",
-                f"a site, which knows its own share and so sees {others}/{active} of the noise, nor against sites that "
-                "collude or drop out: colluding says how many of them are provided for",
-            )
-        case _:
-            return (
-                f"up to {privacy.colluding} sites that collude or drop out, the hub, and whoever sees the model",
-                f"more than {privacy.colluding} sites that collude or drop out: the others' shares are less than the "
-                f"noise that was asked for; one site's against all others are 1/{active - privacy.colluding} of it",
-            )
+        case "distributed-gamma" | None:
+            return _of_shares(privacy, active)
+        case unknown:
+            assert_never(unknown)
+
+
+def _of_shares(privacy: Privacy, active: int) -> tuple[str, str]:
+    """Of noise that is whole in the sum of all sites' shares alone."""
+    colluding = privacy.colluding
+    if not colluding:
+        return (
+            "the hub and whoever sees the model, but for the sites themselves",
+            f"a site, which knows its own share and so sees {active - 1}/{active} of the noise, nor against sites that "
+            "collude or drop out: colluding says how many of them are provided for",
+        )
+    if privacy.mechanism == "dp_ftrl":
+        return (
+            f"up to {colluding} sites that collude, the hub, and whoever sees the model; a round without "
+            f"one of the {active} members is not summed",
+            f"more than {colluding} sites that collude: the others' shares are less than the noise that was asked for",
+        )
+    return (
+        f"up to {colluding} sites that collude or drop out, the hub, and whoever sees the model",
+        f"more than {colluding} sites that collude or drop out: the others' shares are less than the "
+        f"noise that was asked for; one site's against all others are 1/{active - colluding} of it",
+    )
 
 
 def law_in_words(privacy: Privacy, active: int) -> str:

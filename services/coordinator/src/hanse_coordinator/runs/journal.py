@@ -7,6 +7,7 @@ coordinator appends an entry of kind `lease` first; from then on the former's ap
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
@@ -87,12 +88,13 @@ class Journal:
         Raises:
             HanseError: LOCKED when others keep writing it; UNAVAILABLE when the bus does not answer; UNKNOWN_SCHEMA
                 for an entry of a newer release.
-            RunFailure: an entry is damaged, so nobody can go on with this run.
+            RunFailure: an entry is damaged, or two of one step differ, so nobody can go on with this run.
         """
         subject = JOURNAL.of(project=project, run=run)
         for _ in range(_TRIES):
             records = await bus.snapshot(_STREAM, subject)
             entries = [_entry(record) for record in records]
+            _check_once(subject, records, entries)
             last = max((record.sequence for record in records), default=0)
             epoch = max((entry.epoch for entry in entries), default=0) + 1
             taken = JournalEntry(epoch=epoch, kind="lease", step="lease", body={"holder": holder})
@@ -163,6 +165,26 @@ class Journal:
     def take_opened(self, step: str) -> dict[str, Any] | None:
         """What was recorded when the step was opened, or None. Given once."""
         return self._opened.pop(step, None)
+
+
+def _check_once(subject: str, records: Sequence[Record], entries: Sequence[JournalEntry]) -> None:
+    """Check that no two entries of a kind and a step differ: which of them the run went on with, nobody knows.
+
+    Raises:
+        RunFailure: STEP_CHANGED naming both entries.
+    """
+    first: dict[tuple[str, str], tuple[int, JournalEntry]] = {}
+    for record, entry in zip(records, entries, strict=True):
+        if entry.kind == "lease":
+            continue
+        number, former = first.setdefault((entry.kind, entry.step), (record.sequence, entry))
+        if (former.body, former.fingerprint) != (entry.body, entry.fingerprint):
+            raise RunFailure(
+                ErrorCode.STEP_CHANGED,
+                f"{subject}: entries {number} and {record.sequence} of the journal are both of step {entry.step}, "
+                f"{entry.kind}, and differ (fingerprints {former.fingerprint} and {entry.fingerprint})",
+                hint="restore the hub's backup, or run the job again",
+            )
 
 
 def _entry(record: Record) -> JournalEntry:

@@ -1,0 +1,92 @@
+"""A log of lines, each with the hash of the one before: its bytes, and what is found when it is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clocks import HandClock
+from hanse_fabric.chain import ORIGIN, ChainedLog, ChainReader, read_chain, verify_chain
+from hanse_fabric.errors import ErrorCode, HanseError
+from hub_api import START
+
+NAME = "left"
+
+
+def written(folder: Path, *bodies: dict[str, object]) -> ChainedLog:
+    log = ChainedLog(folder, NAME, HandClock(START))
+    for body in bodies:
+        log.append(body)
+    return log
+
+
+def test_a_line_has_golden_bytes_with_names_in_order_and_letters_as_ascii(tmp_path: Path) -> None:
+    written(tmp_path, {"what": "Größe", "about": {"z": 1, "a": 2}}).close()
+    line = (tmp_path / f"{NAME}.jsonl").read_bytes()
+    head, _, rest = line.partition(b'"hash":"')
+    digest, _, tail = rest.partition(b'"')
+    assert head == b'{"about":{"a":2,"z":1},'
+    moment = START.isoformat(timespec="microseconds").encode()
+    assert tail == b',"previous":"%s","sequence":1,"time":"%s","what":"Gr\\u00f6\\u00dfe"}\n' % (
+        ORIGIN.encode(),
+        moment,
+    )
+    assert len(digest) == 64
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_log_that_has_lost_lines_at_its_end_is_not_opened(tmp_path: Path, left: int) -> None:
+    written(tmp_path, {"n": 1}, {"n": 2}).close()
+    path = tmp_path / f"{NAME}.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
+    with pytest.raises(HanseError, match=r"its last line is not the one|its head says that it has 2 entries") as raised:
+        ChainedLog(tmp_path, NAME)
+    assert raised.value.code is ErrorCode.TAMPERED
+
+
+def test_a_log_whose_last_line_is_another_than_its_head_names_is_not_opened(tmp_path: Path) -> None:
+    written(tmp_path, {"n": 1}, {"n": 2}).close()
+    other = tmp_path / "other"
+    written(other, {"n": 1}, {"n": 3}).close()
+    (tmp_path / f"{NAME}.jsonl").write_bytes((other / f"{NAME}.jsonl").read_bytes())
+    with pytest.raises(HanseError, match="its last line is not the one that it ended with") as raised:
+        ChainedLog(tmp_path, NAME)
+    assert raised.value.code is ErrorCode.TAMPERED
+
+
+def test_what_another_process_has_appended_is_taken_in_and_what_does_not_follow_is_refused(tmp_path: Path) -> None:
+    mine, others = written(tmp_path, {"n": 1}), ChainedLog(tmp_path, NAME)
+    assert mine.catch_up() == []
+    others.append({"n": 2}, {"n": 3})
+    assert [entry["n"] for entry in mine.catch_up()] == [2, 3]
+    assert (mine.newest, mine.entries, mine.size) == (others.newest, 3, others.size)
+    path = tmp_path / f"{NAME}.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(HanseError, match="entry 4 does not follow") as raised:
+        mine.catch_up()
+    assert raised.value.code is ErrorCode.TAMPERED
+    path.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(HanseError, match="it is shorter than it was"):
+        mine.catch_up()
+    mine.close()
+    others.close()
+
+
+def test_a_reader_goes_on_where_it_was_and_begins_anew_with_another_file(tmp_path: Path) -> None:
+    log, reader = written(tmp_path, {"n": 1}, {"n": 2}), ChainReader(tmp_path, NAME)
+    assert (reader.catch_up().entries, len(reader)) == (2, 2)
+    log.append({"n": 3})
+    assert (reader.catch_up().entries, len(reader)) == (3, 3)
+    assert [line.count(b'"n":') for line in reader.newest_first()] == [1, 1, 1]
+    assert [b'"n":%d' % number in line for number, line in zip((2, 1), reader.newest_first(3), strict=True)] == [
+        True
+    ] * 2
+    log.close()
+    for path in tmp_path.glob(f"{NAME}.*"):
+        path.unlink()
+    written(tmp_path, {"n": 7}).close()
+    assert (reader.catch_up().entries, len(reader)) == (1, 1)
+    assert [entry["n"] for entry in read_chain(tmp_path, NAME)] == [7]
+    assert verify_chain(tmp_path, NAME).broken is None
