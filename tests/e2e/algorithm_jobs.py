@@ -173,6 +173,12 @@ MASKED["masked fedavg in 8 bits, one parameter in ten"] = job() | {
     "codec": {"up": [{"name": "random_k", "fraction": 0.1}]},
     "seed": 9,
 }
+for _mode in ("compensator", "pairwise"):
+    MASKED[f"masked signs, {_mode}"] = job(strategy={"sign_mask": {"tau": 0.9}}) | {
+        "weighting": "uniform",
+        "secure_aggregation": {"mode": _mode, "bits": 16, "bound": 0.5},
+        "seed": {"compensator": 10, "pairwise": 11}[_mode],
+    }
 
 
 JUMP: dict[str, Any] = {"name": "fedltn", "threshold": 0.05, "jump_start": {"rounds": 2, "target": 0.2}}
