@@ -174,6 +174,12 @@ MASKED["masked fedavg in 8 bits, one parameter in ten"] = job() | {
     "codec": {"up": [{"name": "random_k", "fraction": 0.1}]},
     "seed": 9,
 }
+for _mode in ("compensator", "pairwise"):
+    MASKED[f"masked signs, {_mode}"] = job(strategy={"sign_mask": {"tau": 0.9}}) | {
+        "weighting": "uniform",
+        "secure_aggregation": {"mode": _mode, "bits": 16, "bound": 0.5},
+        "seed": {"compensator": 10, "pairwise": 11}[_mode],
+    }
 
 
 def _noisy(**privacy: Any) -> dict[str, Any]:

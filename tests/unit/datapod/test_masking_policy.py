@@ -185,6 +185,7 @@ async def test_a_ring_that_does_not_hold_the_sum_is_refused(tmp_path: Path, plan
             {"chosen": Chosen(fraction=0.1, seed="ab" * 32)},
             "the ring chooses parameters of updates, and a task of kind",
         ),
+        ({"signs": 8}, "the ring counts the signs of updates, and a task of kind evaluate has none"),
     ],
 )
 def test_a_ring_that_does_something_to_updates_is_refused_where_there_are_none(plan: dict[str, Any], said: str) -> None:
@@ -192,6 +193,30 @@ def test_a_ring_that_does_something_to_updates_is_refused_where_there_are_none(p
     with pytest.raises(HanseError, match=said) as caught:
         check_plan(*_with_its_masking(masked(plan=plan, kind=TaskKind.EVALUATE)))
     assert caught.value.code is ErrorCode.POLICY
+
+
+def test_a_ring_of_signs_that_does_not_hold_all_or_stands_beside_shares_of_noise_is_refused() -> None:
+    with pytest.raises(HanseError, match=r"ring\.signs: 8 is not 16 bits, for 128"):
+        check_plan(*_with_its_masking(masked(plan={"participants": 128, "signs": 8})))
+    check_plan(*_with_its_masking(masked(plan={"participants": 128, "signs": 16})))
+    with pytest.raises(HanseError, match="the signs of updates, to which no noise is added"):
+        check_plan(*_with_its_masking(masked(plan={"signs": 8}, privacy=DISTRIBUTED)))
+    check_plan(*_with_its_masking(masked(privacy=DISTRIBUTED)))
+
+
+@pytest.mark.parametrize(
+    ("rules", "accepted"),
+    [({}, True), ({"signs": False}, False), ({"required": True}, False), ({"required": True, "signs": True}, True)],
+)
+def test_signs_are_summed_where_the_policy_lets_them(rules: dict[str, Any], accepted: bool) -> None:
+    asked, its = masked(plan={"signs": 8}), policy(**rules).masking
+    its.check(masked())
+    if accepted:
+        its.check(asked)
+        return
+    with pytest.raises(HanseError, match=r"masking\.signs.*allowed: none") as refusal:
+        its.check(asked)
+    assert "strategy.sign_mask" in refusal.value.hint
 
 
 def _with_its_masking(asked: Task) -> tuple[Task, Masking]:

@@ -131,6 +131,7 @@ def test_each_limit_that_answers_are_cut_to_makes_another_cut() -> None:
     [
         {"masking": ringed(participants=9, default=Ring(bits=32, fraction=18, bound=8, tail=1.0))},
         {"masking": ringed(chosen=Chosen(fraction=0.1, seed="a" * 64))},
+        {"masking": ringed(signs=8)},
         {"round": 2, "model": OTHER["model"], "run": "bbbbbbbbbbbb", "bound": OTHER["bound"], "seed": 9},
     ],
 )
@@ -161,6 +162,7 @@ def test_a_task_has_the_same_digests_on_both_sides_of_the_wire() -> None:
         (("masking", "ring", "default", "fraction"), 19),
         (("masking", "ring", "participants"), 4),
         (("masking", "ring", "chosen"), Chosen(fraction=0.1, seed="a" * 64)),
+        (("masking", "ring", "signs"), 8),
         (("masking", "session"), "r1-train-s2"),
         (("privacy", "privacy", "clip"), 1e-5),
         (("privacy", "active"), 9),

@@ -28,6 +28,7 @@ ASKED = {"epsilon": 0.1, "bounds": {"loss": 4.0}}
 CHOSEN = {"name": "random_k", "fraction": 0.1}
 NORM = {"name": "mlp", "batch_norm": True}
 TICKETS = {"algorithm": {"name": "fedltn"}}
+SIGNS = {"sign_mask": {"tau": 0.4}}
 OVERLAP = {"reduction": {"name": "overlap_mean"}}
 CODE = {"name": "mine", "digest": "0" * 64}
 
@@ -57,7 +58,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "telling_refusal": {"secure_aggregation": {**MASKED, "out_of_range": "refuse"}},
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
     "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},
-    "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},
+    "chosen_signs": {"secure_aggregation": MASKED, "codec": {"up": [CHOSEN]}, "strategy": SIGNS},
+    "noisy_signs": {"secure_aggregation": MASKED, "privacy": SHARES, "weighting": "uniform", "strategy": SIGNS},
     "told_apart": {"secure_aggregation": MASKED, "train": {"algorithm": {"name": "scaffold"}}},
     "coded": {"secure_aggregation": MASKED, "codec": {"up": [{"name": "float16"}]}},
     "coded_model_of_sum": {"secure_aggregation": MASKED, "codec": {"down": [{"name": "float16"}]}},
@@ -76,7 +78,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "noise_on_pruned": {"train": TICKETS, "strategy": OVERLAP, "privacy": LOCAL},
     "noise_on_zeros": {"privacy": LOCAL, "codec": {"up": [{"name": "nonzero"}]}},
     "summed_inside": {"secure_aggregation": MASKED, "train": {"algorithm": "fedtan"}},
-    "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"sign_mask": {"tau": 0.4}}},
+    "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": SIGNS},
     "unpaid_messages": {"privacy": LOCAL, "train": {"algorithm": "fedtan"}},
     "unpaid_variates": {"privacy": SGD, "train": {"algorithm": {"name": "scaffold", "option": "gradient"}}},
     "unpaid_numbers": {"privacy": LOCAL, "strategy": {"reduction": {"name": "fednova"}}},
@@ -140,6 +142,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 WORKS: list[dict[str, Any]] = [
     {"secure_aggregation": MASKED, "weighting": "examples"},
     {"secure_aggregation": MASKED, "strategy": {"optimizer": {"name": "yogi"}}},
+    {"secure_aggregation": MASKED, "strategy": {**SIGNS, "optimizer": {"name": "yogi"}}},
+    {"secure_aggregation": MASKED, "strategy": SIGNS, "privacy": LOCAL},
     {"secure_aggregation": {**MASKED, "bits": 8, "rounding": "stochastic"}, "weighting": "uniform"},
     {"secure_aggregation": MASKED, "codec": {"up": [CHOSEN]}},
     {"secure_aggregation": MASKED, "privacy": SHARES, "weighting": "uniform", "codec": {"up": [CHOSEN]}},

@@ -42,6 +42,15 @@ JOBS: dict[str, dict[str, Any]] = {
         "codec": {"up": [{"name": "random_k", "fraction": 0.5}]},
         "weighting": "uniform",
     },
+    "masked, with a mask of signs": {
+        "secure_aggregation": {"mode": "compensator"},
+        "strategy": {"sign_mask": {"tau": 0.9}, "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}},
+    },
+    "masked in 16 bits, with a mask of signs": {
+        "secure_aggregation": {"mode": "compensator", "bits": 16, "rotate": True},
+        "weighting": "uniform",
+        "strategy": {"sign_mask": {"tau": 0.9}},
+    },
     "masked in 16 bits": {"secure_aggregation": {"mode": "compensator", "bits": 16}, "weighting": "uniform"},
     "a share of the sites": {"participants": {"minimum": 2, "fraction": 0.5, "deadline": 600.0}},
     "a server optimizer": {"strategy": {"optimizer": {"name": "adam", "lr": 0.02}}},

@@ -9,6 +9,7 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.files import ring_layout
+from hanse_privacy.ring.plan import check_plan
 from hanse_privacy.ring.rotation import Rotation
 from hanse_reduction.ring_plan import MaskedSum, open_subtrahend, stretches_of
 from hanse_reduction.sources import Inputs
@@ -32,8 +33,13 @@ def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
             "strategy.reduction", job.strategy.get("reduction"), "weighted_mean, which works from a sum alone",
             hint="robust reductions look at single updates; turn secure_aggregation off, or use weighted_mean",
         )  # fmt: skip
-    if strategy.mask is not None:
-        raise invalid("strategy.sign_mask", job.strategy.get("sign_mask"), "none: a sum tells no update's signs")
+    if ring.plan.signs is not None:
+        check_plan(ring.plan)
+    elif strategy.mask is not None and job.kind is not JobKind.TALLY:
+        raise invalid(
+            "strategy.sign_mask", job.strategy.get("sign_mask"),
+            "none: a sum tells no update's signs, and in this one the sites were not asked to sum them beside",
+        )  # fmt: skip
     if job.model is None and job.kind is not JobKind.TALLY:
         raise invalid("model", None, "the model that the masked updates are differences to")
 

@@ -17,7 +17,7 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.ring.choice import Choice
-from hanse_privacy.ring.files import check_common_ring, mask_shape, ring_layout
+from hanse_privacy.ring.files import SIGNS, check_common_ring, mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
 from hanse_privacy.ring.rotation import Rotation
 from hanse_privacy.ring.words import WIDTHS
@@ -40,6 +40,7 @@ class Stretch:
         factor: what a sum (ring units) is multiplied by: the mean over the participants.
         means: what `first` is for the means that belong to variances; `means_factor` is their factor.
         choice: of parameters, which of them are sent; None: all.
+        signs: of parameters whose signs are summed, what `first` is for these; `sign_bits`: of the signs' ring.
     """
 
     start: int
@@ -53,6 +54,8 @@ class Stretch:
     means: int | None = None
     means_factor: float = 0.0
     choice: Choice | None = None
+    signs: int | None = None
+    sign_bits: int = 8
 
     @property
     def width(self) -> int:
@@ -66,6 +69,11 @@ class Stretch:
             return self.first + self.choice.before(self.start, byte, itemsize) * self.width
         return self.first + (byte - self.start) // itemsize * self.width
 
+    def signs_at(self, byte: int, itemsize: int) -> int | None:
+        """The byte of an update's data section that has the sign of the parameter at byte `byte` of the model's file;
+        None where signs are not summed."""
+        return None if self.signs is None else self.signs + (byte - self.start) // itemsize * WIDTHS[self.sign_bits]
+
     def continued_by(self, other: Stretch, itemsize: int) -> bool:
         """Whether `other` follows at once, in both files, and is of one kind with this."""
         shift = self.at(self.stop, itemsize) - self.first
@@ -73,8 +81,9 @@ class Stretch:
             self.stop == other.start
             and self.first + shift == other.first
             and (None if self.means is None else self.means + shift) == other.means
+            and self.signs_at(self.stop, itemsize) == other.signs
             and replace(
-                other, start=self.start, stop=self.stop, first=self.first, means=self.means
+                other, start=self.start, stop=self.stop, first=self.first, means=self.means, signs=self.signs
             ) == self
         )  # fmt: skip
 
@@ -126,6 +135,7 @@ def stretches_of(model: Layout, plan: RingPlan, *, participants: int, weight: fl
     ring = ring_layout(model, plan)
     starts = {name: offset - ring.data_start for name, offset in ring.offsets.items()}
     choice = None if plan.chosen is None else Choice(plan.chosen)
+    signs = starts.get(SIGNS)
     entries = {entry.name: entry for entry in model}
     found: list[Stretch] = []
     for entry in model:
@@ -140,6 +150,9 @@ def stretches_of(model: Layout, plan: RingPlan, *, participants: int, weight: fl
         if choice is not None and entry.rule is Rule.PARAMETER:
             found.append(replace(made, choice=choice))
             continue
+        if signs is not None and plan.signs is not None and entry.rule is Rule.PARAMETER:
+            made = replace(made, signs=signs, sign_bits=plan.signs)
+            signs += entry.count * WIDTHS[plan.signs]
         if plan.rotation is not None and entry.rule is Rule.PARAMETER and made.ring != plan.default:
             raise invalid(f"ring.entries[{entry.name}]", "a ring of its own", "none: parameters are rotated together")
         if entry.rule is Rule.POOL_VARIANCE and entry.mean is not None:

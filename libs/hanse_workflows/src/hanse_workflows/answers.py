@@ -154,10 +154,11 @@ def _wrong_update(update: ObjectRef, terms: Terms, result: Result) -> str:
 def largest_update(model: ObjectRef | None, masking: Masking | None, largest_model: int) -> int:
     """Bytes that an update to `model` may have; `largest_model` where it is the first model itself. Pure.
 
-    A ring of 48 or 64 bits doubles numbers of 32 at most.
+    A ring of 48 or 64 bits doubles numbers of 32 at most; signs come to that, of numbers of 16 bits or more.
     """
     if model is None:
         return largest_model
     plan = None if masking is None else masking.ring
     wide = plan is not None and any(ring.bits > 32 for ring in (plan.default, *plan.entries.values()))
-    return model.size * 11 // 10 * (2 if wide else 1) + _SLACK
+    signs = 0 if plan is None or plan.signs is None else model.size * plan.signs // 16
+    return model.size * 11 // 10 * (2 if wide else 1) + signs + _SLACK

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.codecs.bandwidth import Way, formula, way_of
 from hanse_learning.codecs.config import split_down, summed_fraction
-from hanse_privacy.ring.plan import ring_bits
+from hanse_privacy.ring.plan import ring_bits, sign_bits
+from hanse_privacy.rules.sections import sums_signs
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Gathered
@@ -95,7 +96,8 @@ def by_formula(job: Job, sites: int, model: ObjectRef, bits: int | None = None) 
     codec, masked = job.codec, job.secure_aggregation
     up = Way() if codec is None or masked else way_of(codec.up)
     if masked is not None:
-        up = Way(sent=summed_fraction(job), bits=bits or ring_bits(masked, job.weighting, sites))
+        signs = sign_bits(sites) if sums_signs(job) else 0
+        up = Way(sent=summed_fraction(job), bits=(bits or ring_bits(masked, job.weighting, sites)) + signs)
     down = Way() if codec is None else way_of(codec.down, field="codec.down")
     return formula(sites, model.size, up, down)
 

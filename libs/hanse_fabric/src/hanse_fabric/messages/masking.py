@@ -84,6 +84,8 @@ class RingPlan(Frozen):
         chosen: which parameters are summed, after the rotation where there is one; None: all.
         total: what all weights together do not exceed, as the run knows of earlier rounds; the default ring is made for
             that then. None: each may be the largest.
+        signs: bits of the ring in which the signs of all parameters (-1, 0 or 1) are summed beside them, for
+            gradient-masked averaging. None: they are not.
     """
 
     participants: int = Field(ge=1, le=1_000_000)
@@ -97,6 +99,7 @@ class RingPlan(Frozen):
     rotation: Digest | None = None
     chosen: Chosen | None = None
     total: int | None = Field(default=None, ge=1, le=2**60)
+    signs: Literal[8, 16, 32] | None = None
 
 
 class SeedKey(Frozen):

@@ -112,7 +112,9 @@ class ReduceJob(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.reduce_job/2"
-    grown: ClassVar = ("hanse.reduce_job/1", frozenset({"codec", "codec_digests", "sum.plan.counts"}))
+    grown: ClassVar = (
+        "hanse.reduce_job/1", frozenset({"codec", "codec_digests", "sum.plan.counts", "sum.plan.signs"}),
+    )  # fmt: skip
     limits = LARGE
 
     id: StepKey

@@ -82,7 +82,9 @@ class Task(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.task/2"
-    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "terms", "masking.ring.counts", "deltas"}))
+    grown: ClassVar = ("hanse.task/1", frozenset({
+        "bound", "ledger", "terms", "masking.ring.counts", "masking.ring.signs", "deltas",
+    }))  # fmt: skip
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug

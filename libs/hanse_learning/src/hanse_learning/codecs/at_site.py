@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,6 +15,7 @@ from hanse_fabric.store.files import whole_file
 from hanse_fabric.tensors.file import decode_tensors, read_tensors
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.chain import Chain, build_chain
+from hanse_learning.codecs.narrow import BY_NUMPY, Narrowing
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.stages import Values
 from hanse_learning.codecs.writing import Arrays, encode_from
@@ -96,4 +98,13 @@ def site_codec(config: Mapping[str, Any]) -> SiteCodec | None:
     section = config.get("codec")
     if section is None or not section["up"]:
         return None
-    return SiteCodec(build_chain(section["up"]), bool(section.get("error_feedback")))
+    return SiteCodec(build_chain(section["up"], narrowing()), bool(section.get("error_feedback")))
+
+
+def narrowing() -> Narrowing:
+    """Torch's where a site has loaded it, as for training; what it narrows has the same bits as numpy's."""
+    if "torch" not in sys.modules:
+        return BY_NUMPY
+    from hanse_learning.site.narrow import BY_TORCH
+
+    return BY_TORCH

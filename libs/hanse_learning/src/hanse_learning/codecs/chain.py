@@ -9,7 +9,7 @@ buffer, as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Protocol, cast
 
@@ -18,8 +18,9 @@ import numpy as np
 from hanse_fabric.errors import invalid
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.config import CodecConfig, check_chain, sections_of
+from hanse_learning.codecs.narrow import BY_NUMPY, Narrowing
 from hanse_learning.codecs.packers import Plain
-from hanse_learning.codecs.quantizers import Exact
+from hanse_learning.codecs.quantizers import BFloat16, Exact, Float16
 from hanse_learning.codecs.stages import Draw, Factorizer, Mask, Packer, Quantizer, Sparsifier, Values
 
 
@@ -132,8 +133,11 @@ class Chain:
         return values
 
 
-def build_chain(chain: Sequence[Mapping[str, Any]]) -> Chain:
+def build_chain(chain: Sequence[Mapping[str, Any]], narrowing: Narrowing = BY_NUMPY) -> Chain:
     """The chain of a job's `codec` section.
+
+    Args:
+        narrowing: how numbers are written in 16 bits; the bits are the same by any.
 
     Raises:
         HanseError: as `check_chain`.
@@ -143,10 +147,13 @@ def build_chain(chain: Sequence[Mapping[str, Any]]) -> Chain:
     if "difference" in by_role:
         raise invalid("chain", by_role["difference"].name, "one that makes frames; a delta is of whole files")
     built = {role: config.build() for role, config in by_role.items()}
+    quantizer = built.get("quantize", Exact())
+    if isinstance(quantizer, Float16 | BFloat16):
+        quantizer = replace(quantizer, narrowing=narrowing)
     return Chain(
         sections_of(checked),
         cast("Sparsifier | None", built.get("sparsify")),
         cast("Factorizer | None", built.get("factor")),
-        cast(Quantizer, built.get("quantize", Exact())),
+        cast(Quantizer, quantizer),
         cast(Packer, built.get("pack", Plain())),
     )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_learning.codecs.bytes_in import BytesIn
+from hanse_learning.codecs.narrow import BY_NUMPY, Narrowing, narrowed
 from hanse_learning.codecs.stages import Draw, Values
 
 HALF_MAX = 65504.0
@@ -35,33 +36,38 @@ class Exact:
         return data.array(dtype.str, count)
 
 
+@dataclass(frozen=True, slots=True)
 class Float16:
     """Half precision."""
 
     width = 2
+    narrowing: Narrowing = BY_NUMPY
 
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         del draw
-        return np.clip(values, -HALF_MAX, HALF_MAX).astype("<f2").tobytes()
+        if values.dtype != np.float32:
+            return np.clip(values, -HALF_MAX, HALF_MAX).astype("<f2").tobytes()
+        return narrowed(values, HALF_MAX, self.narrowing.half).tobytes()
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""
         return np.take(_HALVES, data.array("<u2", count)).astype(dtype, copy=False)
 
 
+@dataclass(frozen=True, slots=True)
 class BFloat16:
     """The upper half of float32."""
 
     width = 2
+    narrowing: Narrowing = BY_NUMPY
 
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         del draw
-        bits = np.clip(_wide(values), -_BFLOAT_MAX, _BFLOAT_MAX).astype("<f4").view("<u4")
-        # To the nearest, of two equally near to the even one.
-        bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-        return (bits >> np.uint32(16)).astype("<u2").tobytes()
+        if values.dtype == np.float64:
+            values = np.clip(values, -_BFLOAT_MAX, _BFLOAT_MAX)
+        return narrowed(values.astype("<f4", copy=False), _BFLOAT_MAX, self.narrowing.brain).tobytes()
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""

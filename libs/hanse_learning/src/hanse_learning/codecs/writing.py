@@ -14,7 +14,7 @@ from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Positions
 from hanse_learning.codecs.factors import Columns, RowsOf, Wide, matrix_shape, widths, write_columns
-from hanse_learning.codecs.frames import ROW, Frame, Portion, draw_of, frames_of, head_of
+from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, Frame, Portion, draw_of, frames_of, head_of
 from hanse_learning.codecs.stages import Mask, Values
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -167,7 +167,7 @@ class _Writer:
         values = np.ascontiguousarray(self.arrays[entry.name]).reshape(-1)
         if self.residual is not None and entry.name in self.residual:
             values = values + self.residual[entry.name].reshape(-1)
-        if not bool(np.isfinite(values).all()):
+        if not all(np.isfinite(values[at : at + FRAME_ELEMENTS]).all() for at in range(0, len(values), FRAME_ELEMENTS)):
             raise HanseError(
                 ErrorCode.TRAINING_FAILED, f"update: entry {entry.name} has values that are not finite",
                 hint="lower the learning rate, or clip the gradient norm",

@@ -2,7 +2,8 @@
 
 A = |sum_k sign(u_k)| / K is a coordinate's agreement, from the updates as they came: weights do not count, 0 agrees
 with nobody. From tau on a coordinate moves as it would without the mask, to the bit; below, by A of that. tau = 0.4
-means that 70 % agree. (Mugunthan, 2022, Algorithms 1 and 4, prints the step with the wrong sign.)
+means that 70 % agree. (Mugunthan, 2022, Algorithms 1 and 4, prints the step with the wrong sign.) Where nobody sees
+single updates, the signs are summed under masks, too (`RingPlan.signs`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ class SignMask:
 
     def of(self, updates: Rows, dtype: np.dtype[np.floating]) -> Array:
         """(n,) factors in [0, 1], of `dtype`, by the signs of `updates` K x (n,)."""
-        count = len(updates)
+        return self.by(votes(updates), len(updates), dtype)
+
+    def by(self, total: Array, count: int, dtype: np.dtype[np.floating]) -> Array:
+        """The same, of the sum of `count` updates' signs, (n,) integers from -count to count."""
         agreement = np.arange(count + 1) / count
         factors = np.where(agreement >= self.tau, 1.0, agreement).astype(dtype)
-        return np.asarray(factors[np.abs(votes(updates))])
+        return np.asarray(factors[np.abs(total)])
 
 
 def damp(before: Array, after: Array, mask: Array) -> None:

@@ -2,7 +2,9 @@
 
 The data section is all 64-bit elements, then all of 48, 40, 32, 16 and 8 bits, each in the model's order (`Rule.RING`),
 so a mask is described by six numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
-var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples.
+var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples. Where a plan
+has `signs`, one entry more has the sign of each parameter, in the model's order: neither weighted nor rotated, so that
+their sum is a whole number that no rounding has touched.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ from hanse_privacy.ring.choice import Choice, chosen_pieces, sent_layout
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
 from hanse_privacy.ring.rotation import RotatedParameters, Rotation
-from hanse_privacy.ring.words import WIDTHS, wire_bytes
+from hanse_privacy.ring.words import DTYPES, SIGNED, WIDTHS, wire_bytes
 
 BLOCK = 1 << 15
 """Elements that are encoded at a time: they stay in a core's cache through every step."""
+
+SIGNS = "*signs"
+"""The entry of the parameters' signs; no model has one of this name."""
 
 Adjust = Callable[[NDArray[np.float64], int], NDArray[np.integer[Any]]]
 """Noise, in units of the parameters' ring: from a block of clipped values (unweighted) and the index of its first
@@ -48,11 +53,17 @@ class MaskedFile:
 
 def ring_layout(layout: Layout, plan: RingPlan) -> Layout:
     """The layout of masked updates of a model: its names and shapes, as ring elements; of chosen parameters those that
-    are sent."""
+    are sent. With the parameters' signs behind, where they are summed."""
     sent = layout if plan.chosen is None else sent_layout(layout, Choice(plan.chosen))
-    return Layout.of(
-        Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in sent
-    )  # fmt: skip
+    entries = [Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in sent]
+    if plan.signs is not None:
+        entries.append(Entry(SIGNS, f"U{plan.signs}", (parameter_count(layout),), Rule.RING))
+    return Layout.of(entries)
+
+
+def parameter_count(layout: Layout) -> int:
+    """How many parameters a model has."""
+    return sum(entry.count for entry in layout if entry.rule is Rule.PARAMETER)
 
 
 def mask_shape(layout: Layout) -> MaskShape:
@@ -100,9 +111,11 @@ def write_masked(
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
             are not finite, or beyond a bound where the plan refuses them, naming the entry; with noise, or chosen
-            parameters, for one of another ring than the default; NO_SPACE.
+            parameters, for one of another ring than the default, and with noise, for signs; NO_SPACE.
     """
     check_plan(plan)
+    if adjust is not None:
+        check_no_signs(plan)
     if weight < 0 or (weight > plan.largest_weight and not heavy):
         raise invalid(
             "weight", weight, f"at most the largest that was announced, {plan.largest_weight}",
@@ -121,9 +134,8 @@ def write_masked(
         file.write(masked.header)
         digester.update(masked.header)
         for entry in masked:
-            plain = sent.entries[entry.name]
-            bits = ring_of(plan, plain).bits
-            for elements in writer.blocks(plain, sent.blocks(plain)):
+            bits = 8 * entry.numpy.itemsize
+            for elements in _elements_of(entry, sent, writer):
                 if mask is not None:
                     mask(elements, position, bits)
                 data = wire_bytes(elements, bits, writer.wire)
@@ -142,7 +154,7 @@ def clipped_parameters(source: Path, plan: RingPlan) -> Iterator[NDArray[np.floa
     layout, arrays = read_tensors(source)
     sent = _Sent.of(layout, arrays, plan)
     for entry in ring_layout(layout, plan):
-        if sent.entries[entry.name].rule is Rule.PARAMETER:
+        if entry.name != SIGNS and sent.entries[entry.name].rule is Rule.PARAMETER:
             for block in sent.blocks(sent.entries[entry.name]):
                 yield _clipped(block, plan.default)
 
@@ -171,6 +183,14 @@ class _Sent:
         rotated = None if rotation is None else RotatedParameters(layout, arrays, rotation)
         return cls(layout, arrays, entries, rotation, rotated, choice)
 
+    def signs(self, bits: int) -> Iterator[NDArray[Any]]:
+        """The signs of all parameters as ring elements, a block at a time: of the numbers as they are in the update."""
+        for entry in self.layout:
+            if entry.rule is Rule.PARAMETER:
+                values = self.arrays[entry.name].reshape(-1)
+                for start in range(0, values.size, BLOCK):
+                    yield signs_of(values[start : start + BLOCK], bits)
+
     def blocks(self, entry: Entry) -> Iterator[NDArray[Any]]:
         """A sent entry's values, a block at a time, of parameters rotated and chosen where they are."""
         if self.choice is not None and entry.rule is Rule.PARAMETER:
@@ -188,9 +208,33 @@ class _Sent:
             yield block
 
 
+def signs_of(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """The signs of numbers as elements of a ring: -1, 0 or 1 modulo 2^bits."""
+    signs = (values > 0).view(np.int8) - (values < 0).view(np.int8)
+    return signs.astype(SIGNED[bits], copy=False).view(DTYPES[bits])
+
+
+def _elements_of(entry: Entry, sent: _Sent, writer: _Writer) -> Iterator[NDArray[Any]]:
+    """The ring elements of an entry of a masked file, before they are masked, a block at a time."""
+    if entry.name == SIGNS:
+        return sent.signs(8 * entry.numpy.itemsize)
+    plain = sent.entries[entry.name]
+    return writer.blocks(plain, sent.blocks(plain))
+
+
 def _clipped(block: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
     within: NDArray[np.float64] = np.clip(block.astype(np.float64), -ring.bound, ring.bound)
     return within
+
+
+def check_no_signs(plan: RingPlan) -> None:
+    """Noise is added to parameters, and their signs would tell what it hides.
+
+    Raises:
+        HanseError: INVALID_INPUT for a plan in which signs are summed.
+    """
+    if plan.signs is not None:
+        raise invalid("ring.signs", plan.signs, "none, where noise is added to parameters: signs have none")
 
 
 def check_common_ring(entry: Entry, plan: RingPlan) -> None:

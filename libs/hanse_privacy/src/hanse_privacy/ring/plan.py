@@ -102,6 +102,13 @@ def make_plan(
     return plan
 
 
+def sign_bits(participants: int) -> Literal[8, 16, 32]:
+    """The narrowest ring that holds the sum of so many signs: each is -1, 0 or 1, exactly and without a weight."""
+    if participants <= capacity(8):
+        return 8
+    return 16 if participants <= capacity(16) else 32
+
+
 def whole_numbers(participants: int) -> Ring:
     """The ring of counters, as wide as the sum of so many allows: it cuts none that there is."""
     return Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length()))
@@ -148,12 +155,18 @@ def largest_total(ring: Ring, participants: int, largest_weight: int) -> int:
 
 
 def check_plan(plan: RingPlan) -> None:
-    """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics. And that no ring
-    rounds every value to nothing, so that the sum would be of those who have another.
+    """Check that no sum of a plan can overflow: (1), for every ring, weights, metrics and signs. And that no
+    ring rounds every value to nothing, so that the sum would be of those who have another.
 
     Raises:
         HanseError: INVALID_INPUT naming the ring and the numbers.
     """
+    if plan.signs is not None and plan.participants > capacity(plan.signs):
+        raise invalid(
+            "ring.signs", plan.signs, f"{sign_bits(plan.participants)} bits, for {plan.participants} participants"
+        )
+    if plan.signs is not None and plan.chosen is not None:
+        raise invalid("ring.signs", plan.signs, "none, where a part of the parameters is summed")
     for name, ring in {"default": plan.default, **plan.entries}.items():
         if ring.bound * 2.0**ring.fraction < 1:
             raise invalid(

@@ -105,8 +105,13 @@ def reserved(job: Job) -> str | None:
     return f"strategy.reduction.name: {name}" if name == "private_mean" else None
 
 
-def sign_mask(job: Job, _sums: SecureAggregation) -> str | None:
-    return sign_mask_of(job)
+def chosen_signs(job: Job, _sums: SecureAggregation) -> str | None:
+    mask = sign_mask_of(job)
+    return f"{mask} with codec.up: {_SHARED_PLACES}" if mask and _SHARED_PLACES in _coded_by(job) else None
+
+
+def noisy_signs(job: Job, privacy: Privacy) -> str | None:
+    return sign_mask_of(job) if privacy.placement == "distributed" else None
 
 
 def told_apart(job: Job, _sums: SecureAggregation) -> str | None:

@@ -18,6 +18,17 @@ LEGAL: tuple[Pair, ...] = (
     Pair("secure_aggregation", "weighting examples", "weights are in the ring and masked, as are the examples' counts"),
     Pair("secure_aggregation", "strategy.optimizer, any", "they see the mean only"),
     Pair(
+        "secure_aggregation",
+        "strategy.sign_mask",
+        "the signs are summed under masks beside the updates, in a ring of 8 bits for up to 127 sites and of 16 for "
+        "more; where all sites agree, whoever sees the sums knows each one's sign",
+    ),
+    Pair(
+        "secure_aggregation with privacy.placement local",
+        "strategy.sign_mask",
+        "the signs are those of updates that are private already",
+    ),
+    Pair(
         "secure_aggregation.bits 8, 16",
         "secure_aggregation.rounding stochastic",
         "sums of few steps have no bias, and are those of the quantized values, exactly",

@@ -66,6 +66,11 @@ def sign_mask_of(job: Job) -> str | None:
     return None if mask is None else f"strategy.sign_mask: {mask}"
 
 
+def sums_signs(job: Job) -> bool:
+    """Whether sites sum the signs of their updates beside these, under masks."""
+    return job.secure_aggregation is not None and sign_mask_of(job) is not None
+
+
 def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A part of a section; empty where it is none."""
     section = body.get(name)

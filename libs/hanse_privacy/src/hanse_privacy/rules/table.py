@@ -92,11 +92,12 @@ RULES: tuple[Rule, ...] = (
         masked(at.robust),
     ),
     Rule(
-        "secure_aggregation",
+        "secure_aggregation with codec.up random_k",
         "strategy.sign_mask",
-        "the mask is made of the signs of each site's update, which nobody can see",
-        "leave strategy.sign_mask out, or do without secure_aggregation",
-        masked(at.sign_mask),
+        "a parameter that is not sent has no sign, and would not move at all, not by the server's momentum either, "
+        "which makes up for what is not sent",
+        "leave codec.up out, with secure_aggregation.bits: 8 or 16, or leave strategy.sign_mask out",
+        masked(at.chosen_signs),
     ),
     Rule(
         "secure_aggregation",
@@ -289,6 +290,13 @@ RULES: tuple[Rule, ...] = (
         "the mask is made of the signs of updates without noise",
         "leave strategy.sign_mask out, or use placement local",
         private(at.central_sign_mask),
+    ),
+    Rule(
+        "privacy.placement distributed",
+        "strategy.sign_mask",
+        "the signs of updates are summed beside these, and the shares of noise are added to the updates alone",
+        "leave strategy.sign_mask out, or use placement local",
+        private(at.noisy_signs),
     ),
     Rule(
         "privacy, any",

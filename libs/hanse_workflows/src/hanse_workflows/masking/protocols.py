@@ -20,7 +20,8 @@ from hanse_learning.codecs.config import summed_fraction
 from hanse_learning.pooled.layout import counts_of_job
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import finest_fraction, noise_tail
-from hanse_privacy.ring.plan import make_plan
+from hanse_privacy.ring.plan import make_plan, sign_bits
+from hanse_privacy.rules.sections import sums_signs
 from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
@@ -161,7 +162,7 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
 
 def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask: Ask) -> RingPlan:
     """`plan_of` the run's job, as its sites know it, with the rotation and the choice of the round: the same for each
-    of its sums."""
+    of its sums. And with the signs that the job's strategy needs."""
     plan = plan_of(
         run.job, settings, participants, ask.kind, packed=not run.of_first_release, total=ask.weights or None
     )  # fmt: skip
@@ -169,6 +170,8 @@ def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask:
         return plan
     if settings.rotate:
         plan = plan.model_copy(update={"rotation": _seed("rotation", run.job, ask)})
+    if sums_signs(run.job):
+        plan = plan.model_copy(update={"signs": sign_bits(participants)})
     fraction = summed_fraction(run.job)
     if fraction < 1:
         plan = plan.model_copy(update={"chosen": Chosen(fraction=fraction, seed=_seed("choice", run.job, ask))})

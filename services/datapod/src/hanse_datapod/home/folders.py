@@ -237,7 +237,9 @@ def needed_for(task: Task) -> int:
     ways = sum(delta.ref.size for delta in task.deltas or ())
     if task.kind is not TaskKind.TRAIN:
         return MARGIN + size + ways
-    masked = max(1, -(-task.masking.ring.default.bits // 16)) if task.masking is not None else 0
+    masked = 0
+    if task.masking is not None:
+        masked = max(1, -(-task.masking.ring.default.bits // 16)) + -(-(task.masking.ring.signs or 0) // 16)
     return MARGIN + ways + size * (3 + masked + 3 * len(task.extras or {}))
 
 

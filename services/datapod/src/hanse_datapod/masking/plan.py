@@ -14,8 +14,8 @@ from hanse_schemas.prepare import rules_of
 
 
 def check_plan(task: Task, masking: Masking) -> None:
-    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked; and
-    of a preparation one that cuts.
+    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked; signs
+    beside sums whose noise is shared; and of a preparation one that cuts.
 
     Raises:
         HanseError: POLICY naming the number and what was expected; INVALID_INPUT for a preparation without rules.
@@ -33,8 +33,21 @@ def check_plan(task: Task, masking: Masking) -> None:
             raise refused(f"the ring rotates updates, and a task of kind {task.kind} has none")
         if masking.ring.chosen is not None:
             raise refused(f"the ring chooses parameters of updates, and a task of kind {task.kind} has none")
+        if masking.ring.signs is not None:
+            raise refused(f"the ring counts the signs of updates, and a task of kind {task.kind} has none")
+    check_signs(task, masking.ring)
     if task.kind is TaskKind.PREPARE:
         _check_uncut(task, masking.ring)
+
+
+def check_signs(task: Task, plan: RingPlan) -> None:
+    """Refuse signs beside an update that is hidden by its share of noise: they have none.
+
+    Raises:
+        HanseError: POLICY.
+    """
+    if plan.signs is not None and task.privacy is not None and task.privacy.privacy.placement == "distributed":
+        raise refused("the ring counts the signs of updates, to which no noise is added")
 
 
 def _check_uncut(task: Task, plan: RingPlan) -> None:

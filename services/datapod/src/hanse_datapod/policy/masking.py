@@ -74,6 +74,8 @@ class MaskingPolicy(Frozen):
         bound: `required`: no sum at all with a hub that does not bind requests (release 0.1.0); `offered`: only in a
             home that has joined by 0.1.0, and until the hub does for the first time. None: `required` where `required`
             is set, else `offered`.
+        signs: whether sums of the signs of updates are accepted beside the sums of these (gradient-masked averaging),
+            which tell each site's sign where all agree. None: false where `required` is set, else true.
         colluding: how many other sites may give the hub all that they know, without a sum of fewer than `minimum`
             honest ones.
     """
@@ -90,7 +92,13 @@ class MaskingPolicy(Frozen):
     similar: int = Field(default=1000, ge=1)
     members: Literal["fixed", "free"] | None = None
     bound: Literal["required", "offered"] | None = None
+    signs: bool | None = None
     colluding: int = Field(default=0, ge=0)
+
+    @property
+    def sums_signs(self) -> bool:
+        """Whether the signs of this site's updates may be summed."""
+        return not self.required if self.signs is None else self.signs
 
     @property
     def bound_alone(self) -> bool:
@@ -141,6 +149,12 @@ class MaskingPolicy(Frozen):
             raise forbidden("masking.modes", f"mode {masking.mode}", self.modes or "none")
         if masking.mode is MaskingMode.RING:
             return
+        if masking.ring.signs is not None and not self.sums_signs:
+            raise forbidden(
+                "masking.signs", "a sum of the signs of updates", "none",
+                hint="where all sites agree, such a sum tells each one's sign; the owner leaves strategy.sign_mask "
+                "out, or the site's administrator sets masking: {signs: true}",
+            )  # fmt: skip
         if masking.minimum < self.minimum:
             raise forbidden(
                 "masking.minimum", f"a sum of {masking.minimum}", f"at least {self.minimum}",
