@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 
 import pytest
@@ -98,9 +99,12 @@ async def test_of_what_replayed_steps_may_have_left_the_last_few_are_tidied_when
     async def tidy(number: int) -> None:
         tidied.append(number)
 
-    for number in range(5):
-        steps.when_live(tidy(number), keep=2)
+    works = [tidy(number) for number in range(5)]
+    for work in works:
+        steps.when_live(work, keep=2)
     assert not tidied
+    closed = [inspect.getcoroutinestate(work) == inspect.CORO_CLOSED for work in works]
+    assert closed == [True, True, True, False, False], "what is dropped is closed: nobody awaits it"
     await steps.once("step-0", {"step": 0}, an_outcome)
     await steps.settle()
     assert tidied == [3, 4]
