@@ -110,7 +110,8 @@ def test_the_forecast_of_a_plain_round_is_what_the_round_takes_to_the_byte() -> 
         ({"secure_aggregation": {"mode": "compensator", "bits": 8}, "weighting": "uniform"}, 2000, 250),
         (
             {"secure_aggregation": {"mode": "compensator", "bits": 16}, "weighting": "uniform", "strategy": SIGNS},
-            2000, 750,
+            2000,
+            750,
         ),
     ],
     ids=str,

@@ -12,7 +12,6 @@ from hanse_learning.preparation.noisy import noisy_rings
 from hanse_learning.preparation.plan import HISTOGRAM, classes_in, counted, rings
 from hanse_schemas.prepare import rules_of
 
-
 _OF_UPDATES = frozenset({TaskKind.TRAIN, TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK, TaskKind.CHECK})
 """Kinds whose plan may be of updates: the steps of mode `pairwise` are told that of the answers that they are for, and
 who asks whether a site would train, that of the training."""
