@@ -101,6 +101,31 @@ def test_where_all_have_answered_in_the_end_the_bits_are_those_without_masks(
     assert {task.masking.session for task in trainings(made) if task.masking} == {"r1-train", "r2-train"}
 
 
+SIGNS: dict[str, Any] = {"strategy": {"sign_mask": {"tau": 0.9}}}
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+def test_masked_signs_have_the_bits_of_those_in_the_clear_though_a_site_drops_out(tmp_path: Path, mode: str) -> None:
+    how = {"rounds": 2, "participants": {"minimum": 3, "quorum": 0.7, "grace": 0.2, "deadline": 30}}
+    gone = {"west": silent("r1-train")}
+    (model, metrics), made = played(tmp_path, mode, NAMES, gone, **how, **SIGNS)
+    assert (model, metrics) == played(tmp_path, "ring", NAMES, gone, **how, **SIGNS)[0]
+    assert {task.masking.ring.signs for task in trainings(made) if task.masking} == {8}
+    # By its version, a site of release 0.1.0 refuses such a task in words.
+    assert {task.encode().count(b'"schema":"hanse.task/2"') for task in trainings(made)} == {1}
+    # The control: the signs are looked at.
+    assert model != played(tmp_path / "other", "ring", NAMES, gone, **how)[0][0]
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@pytest.mark.parametrize("rotate", [False, True])
+def test_parts_and_rotations_of_updates_are_summed_in_both_modes(tmp_path: Path, mode: str, rotate: bool) -> None:
+    how = {"weighting": "uniform", "codec": {"up": [{"name": "random_k", "fraction": 0.5}]}}
+    rings = {each: {"mode": each, "bits": 16, "rotate": rotate} for each in (mode, "ring")}
+    masked, _ = played(tmp_path, mode, NAMES, {}, secure_aggregation=rings[mode], **how)
+    assert masked == played(tmp_path, "ring", NAMES, {}, secure_aggregation=rings["ring"], **how)[0]
+
+
 def test_a_step_that_is_done_again_without_a_tampered_answer_has_the_bits_of_those_who_are_left(tmp_path: Path) -> None:
     (model, _), made = played(tmp_path, "compensator", MANY, {"west": tampers(TaskKind.TRAIN)}, participants=TOLERANT)
     gone = set(MANY) - set(sums(made)["r1-train-s2"])

@@ -19,6 +19,7 @@ from simulation.played import play
 from unit.workflows.memory_sites import JOB, SITES, job_of, sites
 
 SAMPLED = {"minimum": 2, "fraction": 0.5, "deadline": 600.0}
+SIGNS: dict[str, Any] = {"sign_mask": {"tau": 0.4}}
 
 
 def spent(to: tuple[str, ...], given: dict[str, int], own: dict[str, int]) -> Traffic:
@@ -107,6 +108,11 @@ def test_the_forecast_of_a_plain_round_is_what_the_round_takes_to_the_byte() -> 
         ({"codec": {"down": [{"name": "float16"}], "up": [{"name": "low_rank"}]}}, 1000, 0),
         ({"codec": {"down": [{"name": "float16"}, {"name": "delta"}, {"name": "zstd"}]}}, 500, 1000),
         ({"secure_aggregation": {"mode": "compensator", "bits": 8}, "weighting": "uniform"}, 2000, 250),
+        (
+            {"secure_aggregation": {"mode": "compensator", "bits": 16}, "weighting": "uniform", "strategy": SIGNS},
+            2000,
+            750,
+        ),
     ],
     ids=str,
 )

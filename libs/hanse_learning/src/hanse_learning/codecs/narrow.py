@@ -20,8 +20,9 @@ Halves = NDArray[np.uint16]
 Narrow = Callable[[Singles, Halves], None]
 """Writes numbers, which are within the range of the narrow form, in that form."""
 
-BLOCK = 1 << 14
-"""Numbers that are narrowed at a time: they stay in a core's cache from the first step to the last."""
+BLOCK = 1 << 16
+"""Numbers that are narrowed at a time: they stay in a core's cache from the first step to the last, and calls of numpy
+are few. As many as a frame has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
 
 def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask: Ask) -> RingPlan:
     """`plan_of` the run's job, as its sites know it, with the rotation and the choice of the round: the same for each
-    of its sums. And with the signs that the job's strategy needs."""
+    of its sums."""
     plan = plan_of(
         run.job, settings, participants, ask.kind, packed=not run.of_first_release, total=ask.weights or None
     )  # fmt: skip
@@ -170,8 +170,6 @@ def plan_of_run(run: Verbs, settings: SecureAggregation, participants: int, ask:
         return plan
     if settings.rotate:
         plan = plan.model_copy(update={"rotation": _seed("rotation", run.job, ask)})
-    if sums_signs(run.job):
-        plan = plan.model_copy(update={"signs": sign_bits(participants)})
     fraction = summed_fraction(run.job)
     if fraction < 1:
         plan = plan.model_copy(update={"chosen": Chosen(fraction=fraction, seed=_seed("choice", run.job, ask))})
@@ -186,8 +184,8 @@ def plan_of(
     job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN, *, packed: bool = True,
     total: int | None = None,
 ) -> RingPlan:  # fmt: skip
-    """The ring of a step of so many participants, with room for the noise that they add, or for what they count;
-    `total` as for `make_plan`."""
+    """The ring of a step of so many participants, with room for the noise that they add, or for what they count, and
+    with one for the signs that the job's strategy needs; `total` as for `make_plan`."""
     tail, finest = 0.0, None
     if job.privacy is not None and job.privacy.placement == "distributed":
         terms = PrivacyTerms(
@@ -200,5 +198,7 @@ def plan_of(
     )
     if finest is not None and plan.default.fraction > finest:
         plan = plan.model_copy(update={"default": plan.default.model_copy(update={"fraction": finest})})
+    if kind is TaskKind.TRAIN and sums_signs(job):
+        plan = plan.model_copy(update={"signs": sign_bits(participants)})
     counts = counts_of_job(job) if kind is TaskKind.EVALUATE else None
     return plan if counts is None else plan.model_copy(update={"counts": counts.words})

@@ -12,6 +12,10 @@ from hanse_learning.preparation.noisy import noisy_rings
 from hanse_learning.preparation.plan import HISTOGRAM, classes_in, counted, rings
 from hanse_schemas.prepare import rules_of
 
+_OF_UPDATES = frozenset({TaskKind.TRAIN, TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK, TaskKind.CHECK})
+"""Kinds whose plan may be of updates: the steps of mode `pairwise` are told that of the answers that they are for, and
+who asks whether a site would train, that of the training."""
+
 
 def check_plan(task: Task, masking: Masking) -> None:
     """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked; signs
@@ -28,7 +32,7 @@ def check_plan(task: Task, masking: Masking) -> None:
         check_ring(masking.ring)
     except HanseError as error:
         raise refused(error.message) from None
-    if task.kind is not TaskKind.TRAIN:
+    if task.kind not in _OF_UPDATES:
         if masking.ring.rotation is not None:
             raise refused(f"the ring rotates updates, and a task of kind {task.kind} has none")
         if masking.ring.chosen is not None:
