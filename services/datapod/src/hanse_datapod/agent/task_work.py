@@ -34,6 +34,7 @@ from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.masking.answer import masked_answer
+from hanse_datapod.masking.model_file import check_model_file
 from hanse_datapod.masking.pairwise import protocol_answer
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
@@ -226,6 +227,8 @@ class TaskWork:
         if not entered.begun:
             await asyncio.to_thread(self._admission.begin, task)
         model = await self._fetch(opened)
+        if masked(task):
+            await asyncio.to_thread(check_model_file, task, model)
         extras = await self._link.files.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
