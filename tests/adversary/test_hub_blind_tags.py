@@ -13,7 +13,7 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.stage import Array
-from adversary.test_hub_pairwise_works import pairwise_sum
+from adversary.test_hub_pairwise_works import Normalised, pairwise_sum, sum_within
 from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_datapod.home import tags, works
 from hanse_datapod.home.database import one
@@ -134,3 +134,46 @@ async def test_control_where_tags_of_forgotten_answers_are_forgotten_one_update_
     async with attacked(sites=5) as hub:
         read, why = await filled(hub)
         assert is_of(hub, read, TARGET), why
+
+
+async def filled_within(hub: LyingHub, names: list[str]) -> tuple[Array | None, str]:
+    """The sum of what all contribute in the middle of a round; then so many others that no site would remember with
+    whom it was; then such a sum of another model, of some."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    for number in range(1, ROOM + 1):
+        other = np.random.default_rng(number).normal(size=len(MODEL))
+        more, why = await pairwise_sum(hub, f"s{number}", hub.stage.names, model=other)
+        assert more is not None, why
+    second, why = await sum_within(hub, "last", names, 2, MOVED)
+    return (None, why) if second is None else (first - second, "")
+
+
+@pytest.mark.usefixtures("_a_small_memory")
+async def test_no_site_is_asked_so_much_that_it_forgets_with_whom_sums_within_a_round_were(attacked: Attacked) -> None:
+    async with attacked(sites=5, worker=Normalised) as hub:
+        read, why = await filled_within(hub, without(hub, TARGET))
+        assert read is None
+        assert "was unmasked already" in why
+
+
+@pytest.mark.usefixtures("_a_small_memory")
+@pytest.mark.control("test_no_site_is_asked_so_much_that_it_forgets_with_whom_sums_within_a_round_were")
+async def test_control_where_the_oldest_answers_are_forgotten_whatever_their_tag_one_sites_statistics_are_read(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(works, "_OLDEST", works._OLDEST.replace(works._GOES, "true"))
+    monkeypatch.setattr(works, "_FORGET", works._FORGET.replace(works._GOES, "true"))
+    async with attacked(sites=5, worker=Normalised) as hub:
+        read, why = await filled_within(hub, without(hub, TARGET))
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+@pytest.mark.usefixtures("_a_small_memory")
+@pytest.mark.no_attack("a full memory ends no run that goes on with the same sites")
+async def test_sums_within_a_round_go_on_with_the_same_sites_where_the_memory_is_full(attacked: Attacked) -> None:
+    async with attacked(sites=5, worker=Normalised) as hub:
+        nothing, why = await filled_within(hub, hub.stage.names)
+        assert nothing is not None, why
+        assert np.abs(nothing).max() < 1e-8

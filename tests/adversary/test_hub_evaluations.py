@@ -1,10 +1,13 @@
 """A hub that has the counts of an evaluation twice: with something beside the model that changes nothing, as if it made
 another work, and the second time without one site. The difference is that one's counts: of its people, by their scores.
-Or it moves the model by next to nothing, which is another work indeed: only fixed members, or noise, help against that.
+Or it writes the very same model in another file, of another digest. Or it moves the model by next to nothing, which is
+another work indeed: only fixed members, or noise, help against that.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +18,11 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
 from adversary.works import without
+from hanse_datapod.agent import task_work
 from hanse_datapod.policy.masking import MaskingPolicy
-from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages import ObjectRef, TaskKind
+from hanse_fabric.tensors.layout import header_length
+from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_fabric.tensors.words import unpack_words
 from hanse_learning import binding
 from hanse_learning.pooled.layout import Counts, told_of
@@ -40,6 +46,26 @@ BESIDE: dict[str, dict[str, Any]] = {
 CODE = "a" * 64
 
 
+def with_header(ref: ObjectRef | None, change: Callable[[dict[str, Any]], tuple[dict[str, Any], str]]) -> ObjectRef:
+    """The same model in a file with another header."""
+    assert ref is not None
+    assert ref.inline is not None
+    length = header_length(ref.inline[:8])
+    body, space = change(json.loads(ref.inline[8:length]))
+    text = json.dumps(body, separators=(f",{space}", f":{space}")).encode()
+    return ref_of_bytes(len(text).to_bytes(8, "little") + text + ref.inline[length:], inline=True)
+
+
+WRITTEN: dict[str, Callable[[ObjectRef | None], ObjectRef]] = {
+    "with spaces": lambda ref: with_header(ref, lambda body: (body, " ")),
+    "in another order": lambda ref: with_header(ref, lambda body: (dict(reversed(body.items())), "")),
+    "with more metadata": lambda ref: with_header(
+        ref, lambda body: (body | {"__metadata__": body["__metadata__"] | {"by": "nobody"}}, "")
+    ),
+    "without padding": lambda ref: with_header(ref, lambda body: (body, "")),
+}
+
+
 @pytest.fixture
 def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """`attacked` on sites with tables of ages, of whom every second has died."""
@@ -48,20 +74,26 @@ def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 async def summed(
-    hub: LyingHub, names: list[str], number: int, *, old: float = OLD, config: Any = None, **fields: Any
-) -> tuple[NDArray[np.int64] | None, str]:
+    hub: LyingHub, names: list[str], number: int, *, old: float = OLD, config: Any = None, written: str = "",
+    **fields: Any,
+) -> tuple[NDArray[np.int64] | None, str]:  # fmt: skip
     """(classes, classes) people of these sites by what became of them and what the model predicts; or why there are
-    none."""
+    none.
+
+    Args:
+        written: how the model's file is, beside as all others are (`WRITTEN`).
+    """
     plan = hub.plan(metrics=["accuracy"]).model_copy(update={"counts": COUNTS.words})
     session, run = f"s{number}", f"run{number:09}"
     model = {"output.weight": np.array([[0.0], [1.0]]), "output.bias": np.array([0.0, -old])}
     asked = {"model": {"name": "logistic"}, "train": {}, "evaluate": {"counts": told_of(COUNTS)}} | (config or {})
-    results = await hub.ask(
-        *(
-            hub.task(name, session, kind=TaskKind.EVALUATE, plan=plan, model=model, config=asked, run=run, **fields)
-            for name in names
-        )
-    )
+    tasks = [
+        hub.task(name, session, kind=TaskKind.EVALUATE, plan=plan, model=model, config=asked, run=run, **fields)
+        for name in names
+    ]
+    if written:
+        tasks = [task.model_copy(update={"model": WRITTEN[written](task.model)}) for task in tasks]
+    results = await hub.ask(*tasks)
     if refusals(results):
         return None, "; ".join(refusals(results).values())
     tallies = [await hub.file(result, result.tally) for result in results.values()]
@@ -108,6 +140,24 @@ def all_that_is_said_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: an evaluation is another work by whatever is said or sent with the model."""
     monkeypatch.setattr(binding, "_objects", lambda task: {"model": task.model, "extras": dict(task.extras or {})})
     monkeypatch.setattr(binding, "_read", lambda task: task.config)
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_a_model_is_no_other_work_by_how_its_file_is_written(wards: Any, written: str) -> None:
+    async with wards() as hub:
+        read, why = await one_sites_counts(hub, written=written)
+        assert read is None
+        assert "its header is not written as Hanse writes it" in why
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.control("test_a_model_is_no_other_work_by_how_its_file_is_written")
+async def test_control_where_any_file_is_taken_one_sites_counts_are_read(
+    wards: Any, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setattr(task_work, "check_model_file", lambda *_: None)
+    async with wards() as hub:
+        assert await one_sites_counts(hub, written=written) == (targets(), "")
 
 
 async def one_sites_loss(hub: LyingHub) -> tuple[float | None, str]:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
@@ -26,12 +28,14 @@ from hanse_fabric.names import derive_id
 from hanse_fabric.store.transfer import Came
 from hanse_fabric.subjects import RESULT, TASK, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_schemas.schema import OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
 from hub_doors import hub_doors
 
-MODEL = b"a model of few bytes"
+_ARRAYS = {"weight": np.linspace(-1, 1, 5, dtype=np.float32)}
+MODEL = encode_tensors(layout_like(_ARRAYS), _ARRAYS)
 MODEL_BASE64 = base64.b64encode(MODEL)
 
 

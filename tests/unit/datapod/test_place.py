@@ -9,7 +9,7 @@ import pytest
 from hanse_datapod.cli import main
 from hanse_datapod.home import place
 from hanse_datapod.home.folders import PAIRWISE
-from hanse_datapod.home.outbox import LOG
+from hanse_datapod.home.outbox import LOG, Leaving, Outbox
 from hanse_datapod.home.place import accept_place, inode, require_place
 from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import FILE
@@ -62,6 +62,37 @@ def test_a_home_that_was_restored_in_its_old_folder_waits(home, tmp_path):
     shutil.rmtree(home)
     shutil.copytree(tmp_path / "backup", home)
     stops(home)
+
+
+def worked(home, **said):
+    """Have the home's log say that something left."""
+    outbox = Outbox(home)
+    outbox.append(Leaving("result", "hanse.result", 1, **said))
+    outbox.close()
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_home_that_has_worked_and_whose_memory_is_gone_waits_for_the_administrator(home, renewed):
+    worked(home, task="run/r1-train")
+    require_place(home)
+    (home / PAIRWISE).mkdir(exist_ok=True)
+    for file in home.glob(f"{FILE}*"):
+        file.unlink()
+    if renewed:
+        Tags(home).renew()  # the file is there again, and the place is not in it
+    stops(home)
+    stops(home)
+    assert main(["moved", "--memory", "--home", str(home), "--reason", "the disk broke"]) == 0
+    require_place(home)
+    assert not accept_place(home)
+
+
+def test_a_home_that_release_0_1_0_has_worked_with_has_no_memory_and_goes_on(tmp_path):
+    home = tmp_path / "older"
+    enrolled(home)
+    worked(home)
+    require_place(home)
+    assert not accept_place(home)
 
 
 def test_a_home_on_another_machine_waits(home, tmp_path, monkeypatch):

@@ -324,6 +324,81 @@ def test_what_is_near_to_a_forgotten_work_is_refused_unless_its_tag_is_of_all_an
         assert code(works.claim, near, ANSWER, DataState("0"), tag=tag, among=whole) is ErrorCode.CONFLICT
 
 
+LASTING = [lambda home: Tags(home).fixed(), lambda home: Tags(home).of_sums("triage")]
+
+
+@pytest.mark.parametrize("lasting", LASTING, ids=["fixed", "sums within a step"])
+def test_with_whom_answers_were_whose_members_are_the_same_is_not_forgotten_for_others(tmp_path, lasting):
+    tag, works, whole = lasting(tmp_path), Works(tmp_path, limit=192 << 10), among(range(1, 13))
+    lasting(tmp_path)
+    works.begin(asked("first"), DataState(), whole, tag=tag)
+    works.found(asked("first"), state(), tag=tag)
+    fill(works, whole)
+    few, near = asked("few", work=b"f" * 32), asked("near", work=b"n" * 32)
+    assert code(works.begin, few, DataState(), among(range(1, 12)), tag=tag) is ErrorCode.CONFLICT
+    works.begin(near, DataState(), whole, tag=tag)
+    assert code(works.found, near, state(PEOPLE[:-1]), tag=tag) is ErrorCode.POLICY
+    works.claim(near, ANSWER, state(), tag=tag, among=whole)
+    assert code(works.check, asked("again", work=bytes(31) + b"\1")) is ErrorCode.GONE  # of the others
+
+
+def fill(works, whole, tag=b""):
+    """Have a small memory forget its oldest works."""
+    for number in range(300):
+        works.claim(asked(str(number), work=number.to_bytes(32, "big")), ANSWER, DataState("0"), tag=tag, among=whole)
+
+
+def test_all_sets_of_answers_whose_members_are_the_same_stay_each_once(tmp_path):
+    """Of a set within the first, no smaller one comes after it, however much was forgotten since."""
+    tag, works = Tags(tmp_path).fixed(), Works(tmp_path, limit=192 << 10)
+    whole, within = among(range(1, 13), 12), among(range(1, 10), 8)
+    for number in range(300):
+        members = whole if number < 100 else within
+        given = asked(str(number), work=number.to_bytes(32, "big"))
+        works.claim(given, ANSWER, DataState("0"), tag=tag, among=members)
+        works.leave(given, ANSWER)
+        works.reveal("run", str(number), members, members.members)
+    assert code(works.check, asked("again", work=bytes(32))) is ErrorCode.GONE
+    [kept] = works._database.do(lambda open_: open_.execute("SELECT count(*) FROM answers").fetchall())
+    assert kept[0] < 290
+    past = works.past(b"n" * 32, tag)
+    assert (past.revealed, past.changed) == (within.members, True)
+    for members in (whole, among(range(1, 8), 7)):
+        given = asked("next", work=b"n" * 32)
+        assert code(works.claim, given, ANSWER, DataState("0"), tag=tag, among=members) is ErrorCode.CONFLICT
+    works.claim(asked("next", work=b"n" * 32), ANSWER, DataState("0"), tag=tag, among=within)
+
+
+def test_a_tag_of_sums_that_was_renewed_is_forgotten_as_all_others_are(tmp_path):
+    tags, works, whole = Tags(tmp_path), Works(tmp_path, limit=192 << 10), among(range(1, 13))
+    old = tags.of_sums("triage")
+    works.begin(asked("first"), DataState("0"), whole, tag=old)
+    tags.renew()
+    assert tags.of_sums("triage") != old
+    assert tags.of_sums("triage") == Tags(tmp_path).of_sums("triage")
+    assert tags.of_sums("triage") != tags.of_sums("other")
+    fill(works, whole)
+    assert works._database.do(lambda open_: open_.execute("SELECT tag FROM forgotten").fetchall()) == [(old,)]
+
+
+def test_the_memory_counts_all_that_it_remembers(tmp_path):
+    told = []
+    works, whole = Works(tmp_path, reached=told.append), among(range(1, 13))
+    works.begin(asked(), DataState(), whole)
+    works.found(asked(), state())
+    works.claim(asked(), ANSWER, state(), among=whole)
+    works.leave(asked(), ANSWER)
+    works.share(b"w" * 32, whole)
+    works.claim(asked("s2"), ANSWER, state(), among=whole)
+    works.leave(asked("s2"), ANSWER)
+    works.reveal("run", "s2", whole, whole.members)
+    assert len(told) == 8
+    assert told == sorted(told)
+    assert len(set(told)) >= 7, "to share again changes nothing"
+    works.leave(asked("s2"), ANSWER)
+    assert told[-1] == told[-2]
+
+
 def test_a_memory_that_is_full_of_works_stops_masked_answers(tmp_path):
     works = Works(tmp_path, limit=1)
     assert code(works.claim, asked(), ANSWER, DataState("0")) is ErrorCode.NO_SPACE

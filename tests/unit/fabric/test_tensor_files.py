@@ -19,8 +19,10 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import (
     decode_tensors,
     encode_tensors,
+    is_own,
     layout_like,
     layout_of,
+    own_header,
     read_tensors,
     write_tensors,
 )
@@ -361,3 +363,59 @@ def test_the_headers_length_is_read_of_the_first_eight_bytes_however_many_are_gi
 @pytest.mark.parametrize("name", DTYPES)
 def test_a_dtype_has_its_name_in_either_byte_order(name: str) -> None:
     assert {dtype_name(np.dtype(DTYPES[name])), dtype_name(np.dtype(DTYPES[name]).newbyteorder(">"))} == {name}
+
+
+def otherwise(data: bytes, how: str) -> bytes:
+    """A tensor file of the same model with another header."""
+    length = header_length(data[:8])
+    body, rest = json.loads(data[8:length]), data[length:]
+    separators, padding = (",", ":"), b""
+    match how:
+        case "spaces":
+            separators = (", ", ": ")
+        case "order":
+            body = dict(reversed(body.items()))
+        case "metadata":
+            body["__metadata__"]["by"] = "somebody"
+        case "no metadata":
+            del body["__metadata__"]
+        case "padding":
+            padding = b" " * 64
+        case "escapes":
+            text = data[8:length].replace(b"weight", b"\\u0077eight", 1)
+            return len(text).to_bytes(8, "little") + text + rest
+        case _:
+            raise AssertionError(how)
+    text = json.dumps(body, separators=separators).encode() + padding
+    return len(text).to_bytes(8, "little") + text + rest
+
+
+@pytest.mark.parametrize("how", ["spaces", "order", "metadata", "no metadata", "padding", "escapes"])
+def test_a_header_that_somebody_else_wrote_is_not_this_modules_which_is_told(how: str, tmp_path: Path) -> None:
+    arrays = {"weight": np.arange(12, dtype=np.float32), "bias": np.zeros(3, np.float32)}
+    own = encode_tensors(layout_like(arrays), arrays)
+    other = otherwise(own, how)
+    assert other != own
+    assert same(decode_tensors(other)[1], arrays)
+    found = own_header(len(other), lambda at, length: other[at : at + length])
+    assert found is not None
+    header, start = found
+    assert header + other[start:] == own
+    (tmp_path / "other").write_bytes(other)
+    (tmp_path / "own").write_bytes(own)
+    assert (is_own(tmp_path / "own"), is_own(tmp_path / "other")) == (True, False)
+    assert own_header(len(own), lambda at, length: own[at : at + length]) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"\xff" * 8, (100).to_bytes(8, "little") + b"{}"])
+def test_what_is_no_tensor_file_has_no_header_of_this_module(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(HanseError) as refusal:
+        is_own(tmp_path / "file")
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_an_entry_that_is_no_variance_has_no_mean() -> None:
+    """Else one model could have as many headers as there are words."""
+    with pytest.raises(HanseError, match=r"entry weight\.mean: 'anything' is not none"):
+        Layout.of([Entry("weight", "F32", (2,), Rule.PARAMETER, "anything")])

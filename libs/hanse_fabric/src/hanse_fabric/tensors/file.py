@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,6 +80,41 @@ def layout_of(source: Path | bytes | memoryview) -> Layout:
     if isinstance(source, Path):
         return _read_layout(source)[0]
     return decode_tensors(source)[0]
+
+
+def own_header(size: int, read: Callable[[int, int], bytes]) -> tuple[bytes, int] | None:
+    """The header that this module writes for a tensor file, and where the file's data begin; None: it has that header.
+
+    One model that is written in many ways would have many digests, and the digest is its name.
+
+    Args:
+        size: of the file, in bytes.
+        read: gives the bytes of it at an offset, of a length.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is not a tensor file of this layout; what `read` raises.
+    """
+    length = header_length(read(0, min(8, size)))
+    if size < length:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {size} bytes, its header alone has {length}")
+    header = read(0, length)
+    layout = parse_header(header, size=size)
+    return None if header == layout.header else (layout.header, length)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a tensor file has the header that this module writes.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is not a tensor file of this layout.
+    """
+    with path.open("rb") as file:
+
+        def read(offset: int, length: int) -> bytes:
+            file.seek(offset)
+            return file.read(length)
+
+        return own_header(path.stat().st_size, read) is None
 
 
 def layout_like(arrays: Arrays, template: Mapping[str, Entry] | None = None) -> Layout:

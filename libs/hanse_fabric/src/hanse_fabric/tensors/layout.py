@@ -101,7 +101,7 @@ class Layout:
 
         Raises:
             HanseError: INVALID_INPUT for a duplicate name, an unknown dtype, a rule that does not fit the dtype
-                (integers are never averaged into floats), or a POOL_VARIANCE without its mean.
+                (integers are never averaged into floats), a POOL_VARIANCE without its mean, or a mean of another.
         """
         listed = sorted(
             entries,
@@ -130,6 +130,8 @@ class Layout:
                 mean = by_name.get(entry.mean or "")
                 if mean is None or mean.shape != entry.shape or mean.dtype != entry.dtype:
                     raise invalid(f"entry {entry.name}.mean", entry.mean, "an entry of the same shape and dtype")
+            elif entry.mean is not None:
+                raise invalid(f"entry {entry.name}.mean", entry.mean, f"none: it belongs to {Rule.POOL_VARIANCE} alone")
         return cls(tuple(listed))
 
     @cached_property

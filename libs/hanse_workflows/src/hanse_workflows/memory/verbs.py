@@ -27,6 +27,7 @@ from hanse_fabric.messages import (
     Task,
 )
 from hanse_fabric.messages.base import explain
+from hanse_fabric.tensors.file import own_header
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_reduction.engine import Engine
 from hanse_reduction.study import run_study
@@ -181,10 +182,17 @@ class MemoryVerbs:
     async def initial_model(self, digest: str) -> ObjectRef:
         if self._initial is None:
             raise RunFailure(ErrorCode.NOT_FOUND, f"initial_model: no bytes are given for {digest}")
-        ref = ref_of_bytes(self._initial, key=f"models/{PROJECT}/{digest}")
+        ref = ref_of_bytes(self._initial)
         if ref.digest != digest:
             raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the given bytes are not those of {digest}")
-        self._objects.store.put(f"models/{PROJECT}/{digest}", self._initial)  # where reductions look for models
+        data, given = self._initial, self._initial
+        found = own_header(len(given), lambda offset, length: given[offset : offset + length])
+        if found is not None:  # a hub writes it anew, too
+            header, start = found
+            data = header + given[start:]
+            ref = ref_of_bytes(data)
+        ref = ref.model_copy(update={"key": f"models/{PROJECT}/{ref.digest}"})
+        self._objects.store.put(f"models/{PROJECT}/{ref.digest}", data)  # where reductions look for models
         return ref
 
     async def publish(

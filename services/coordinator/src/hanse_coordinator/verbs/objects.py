@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
+from hanse_coordinator.verbs.first_model import written_anew
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.port import ObjectStore
@@ -30,10 +31,11 @@ class RunObjects:
         return ObjectRef(digest=model.digest, size=model.size, leaves=model.leaves, key=key)
 
     async def verified(self, digest: str, *, largest: int) -> ObjectRef:
-        """The uploaded object with this digest.
+        """The uploaded model with this digest; one with the same data, where somebody else's program wrote its header.
 
         Raises:
-            RunFailure: NOT_FOUND, TOO_LARGE, or TAMPERED when the content is another.
+            RunFailure: NOT_FOUND, TOO_LARGE, TAMPERED when the content is another, or INVALID_INPUT when it is no
+                tensor file.
         """
         return await asyncio.to_thread(self._verify, digest, largest)
 
@@ -87,4 +89,9 @@ class RunObjects:
         found, leaves = digest_object(self._store, key, size)
         if found != digest:
             raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the uploaded content is not that of {digest}")
-        return ObjectRef(digest=digest, size=size, leaves=leaves, key=key)
+        try:
+            return written_anew(self._store, ObjectRef(digest=digest, size=size, leaves=leaves, key=key), self._key)
+        except HanseError as error:
+            if error.code is not ErrorCode.INVALID_INPUT:
+                raise
+            raise RunFailure(error.code, f"initial_model: {error.message}", hint=error.hint) from None

@@ -27,11 +27,12 @@ from hanse_datapod.agent.terms import TermsHere
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import asked_link
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
-from hanse_datapod.home.folders import TaskFolders
+from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Outbox
+from hanse_datapod.masking.model_file import check_model_file
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
@@ -218,6 +219,8 @@ class TaskWork:
         if not entered.begun:
             await asyncio.to_thread(self._admission.begin, task)
         model = await self._fetch(opened)
+        if masked(task):
+            await asyncio.to_thread(check_model_file, task, model)
         extras = await self._link.files.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None

@@ -2,7 +2,8 @@
 
 A home that is given such a folder later brings along what it has answered; without that, every work could be summed
 again with one site fewer. Home and folder have a number in common from then on, so that a home finds out when it is
-given another folder, an empty one, or none.
+given another folder, an empty one, or none; and it knows how far its memory has come, so that it finds out when that is
+an older copy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hanse_datapod.home.database import Database, one
+from hanse_datapod.home.height import forget_height, require_height
 from hanse_datapod.home.prefixes import TABLE as PREFIXES
 from hanse_datapod.home.works import FILE, TABLES
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -38,16 +40,24 @@ def memory_of(home: Path, shared: Path | None) -> Path:
         shared: the policy's `masking.memory`.
 
     Raises:
-        HanseError: TAMPERED where it lacks what the home has answered, and that cannot be brought along.
+        HanseError: TAMPERED where it lacks what the home has answered, and that cannot be brought along; or where it is
+            an older copy.
     """
     folder = home if shared is None else shared
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.resolve() == home.resolve():
         _require_never_elsewhere(home)
+        with closing(Database(home / FILE, TABLES)) as memory:
+            require_height(home, memory, folder)
         return folder
     with closing(Database(home / FILE, TABLES + PREFIXES + ";" + _OF_HOME)) as own:
         number, state = own.do(_entry)
         with closing(Database(folder / FILE, TABLES + PREFIXES + ";" + _OF_FOLDER)) as memory:
+            if memory.do(lambda theirs: _has(theirs, number)):
+                require_height(home, memory, folder)
+            elif state != _THERE:
+                require_height(home, own, home)
+                forget_height(home)  # it was of the home's own memory, which is brought along
             brought = own.do(lambda ours: memory.do(lambda theirs: _join(ours, theirs, number, state, home, folder)))
         own.do(lambda ours: ours.execute("UPDATE memory SET state = ?", (_THERE,)))
     if brought:
@@ -57,6 +67,7 @@ def memory_of(home: Path, shared: Path | None) -> Path:
 
 def accept_memory(home: Path) -> None:
     """Whichever memory the home has at its next start is the one that it goes on with."""
+    forget_height(home)
     with closing(Database(home / FILE, _OF_HOME)) as own:
         entry = (secrets.token_bytes(16), _ACCEPTED)
         own.do(lambda ours: ours.execute("INSERT OR REPLACE INTO memory VALUES (1, ?, ?)", entry))
@@ -82,11 +93,15 @@ def _entry(ours: sqlite3.Connection) -> tuple[bytes, str]:
     return bytes(number), str(state)
 
 
+def _has(theirs: sqlite3.Connection, number: bytes) -> bool:
+    return one(theirs, "SELECT 1 FROM homes WHERE number = ?", number) is not None
+
+
 def _join(
     ours: sqlite3.Connection, theirs: sqlite3.Connection, number: bytes, state: str, home: Path, folder: Path
 ) -> bool:
     """Have the home's number in the memory, and what it has answered; True: that was brought along now."""
-    if one(theirs, "SELECT 1 FROM homes WHERE number = ?", number) is not None:
+    if _has(theirs, number):
         return False
     bring = _answered(ours) and not _answered(theirs)
     if state == _THERE or (state == _NEW and _answered(ours) and not bring):

@@ -1,7 +1,8 @@
 """Where a home lies. One that was copied or restored may have made masks before that it does not remember.
 
 So a home that finds itself elsewhere, by inode, file system or machine, erases the secrets of sums under way, and its
-datapod does not start until the administrator says why it was moved. Signs of life name the place, so
+datapod does not start until the administrator says why it was moved. Neither does one whose memory is gone, with the
+place in it, though its log has what it did for a task. Signs of life name the place, so
 that a hub notices two. What a snapshot brings back in place goes unseen;
 so does a restored home whose inode has the old number, on a file system that keeps no generations of inodes.
 """
@@ -20,7 +21,10 @@ from pathlib import Path
 
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.folders import PAIRWISE
+from hanse_datapod.home.outbox import LOG
+from hanse_datapod.home.outbox import NAME as LOG_NAME
 from hanse_datapod.home.works import FILE
+from hanse_fabric.chain import entries_with
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 
@@ -36,13 +40,23 @@ def require_place(home: Path) -> None:
     """Note where the home lies at its first start; later, check that it is there. Blocks.
 
     Raises:
-        HanseError: TAMPERED where it is not. The secrets of sums under way are erased then.
+        HanseError: TAMPERED where it is not, or where that is not known any more. The secrets of sums under way are
+            erased then.
     """
     with closing(Database(home / FILE, _TABLE)) as database:
         here = _here(database, home)
-        noted = database.do(lambda open_: _noted(open_, here))
+        noted = database.do(_noted)
+        if noted is None and not _has_worked(home):
+            noted = database.do(lambda open_: _note(open_, here))
     if noted != here:
         shutil.rmtree(home / PAIRWISE, ignore_errors=True)
+        if noted is None:
+            raise HanseError(
+                ErrorCode.TAMPERED,
+                f"{home / FILE}: it is gone, and with it what this home has answered by its log",
+                hint="secrets of sums under way were erased; restore its newest copy; where there is none: "
+                "python -m hanse_datapod moved --memory --home DIR --reason TEXT",
+            )
         raise HanseError(
             ErrorCode.TAMPERED,
             f"{home}: this home was copied, moved or restored; what it answered since is not in it",
@@ -55,16 +69,32 @@ def accept_place(home: Path) -> bool:
     """Note where the home lies now; False: it was there before."""
     with closing(Database(home / FILE, _TABLE)) as database:
         here = _here(database, home)
-        if database.do(lambda open_: _noted(open_, here)) == here:
+        noted = database.do(_noted)
+        if noted == here:
             return False
-        shutil.rmtree(home / PAIRWISE, ignore_errors=True)
-        database.do(lambda open_: open_.execute("UPDATE place SET value = ?", (here,)))
-    return True
+        moved = noted is not None or _has_worked(home)
+        if moved:
+            shutil.rmtree(home / PAIRWISE, ignore_errors=True)
+        database.do(lambda open_: _note(open_, here))
+    return moved
 
 
-def _noted(database: sqlite3.Connection, here: str) -> str:
-    database.execute("INSERT OR IGNORE INTO place VALUES (1, ?)", (here,))
-    return str(one(database, "SELECT value FROM place")[0])
+def _noted(database: sqlite3.Connection) -> str | None:
+    row = one(database, "SELECT value FROM place")
+    return None if row is None else str(row[0])
+
+
+def _note(database: sqlite3.Connection, here: str) -> str:
+    database.execute("INSERT OR REPLACE INTO place VALUES (1, ?)", (here,))
+    return here
+
+
+def _has_worked(home: Path) -> bool:
+    """Whether the log says that something left for a task. A datapod that writes so has noted its place before; one of
+    release 0.1.0 noted none, and its log does not say of what task an entry is."""
+    if not (home / LOG).exists():
+        return False
+    return any("task" in entry for entry in entries_with(home, LOG_NAME, b'"task":'))
 
 
 def _here(database: Database, home: Path) -> str:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from numpy.typing import NDArray
 
 from hanse_datapod.home.database import Database, one
-from hanse_datapod.home.work_cuts import FIXED, SKETCHES
+from hanse_datapod.home.work_cuts import FIXED, LASTING, OF_SUMS, SKETCHES
 from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.limits import DAY_S
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -29,6 +29,10 @@ KEPT = 100_000
 WEEK_S = 7 * DAY_S
 TAG_BYTES = 16
 _SECRET, _BLINDING = "secret", "blinding"
+_KEEP = (
+    "INSERT INTO kept VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value "
+    "WHERE value != excluded.value"  # so that nobody waits for the disk where it is known
+)
 Let = Callable[[sqlite3.Connection, bytes], None]
 
 
@@ -93,7 +97,9 @@ class Tags:
 
     def of_sums(self, project: str) -> bytes:
         """The one tag of all trainings with sums in the middle of a step, for a project; another one after `renew`."""
-        return self.derived(b"the tag of sums within a step\n" + self.fixed() + project.encode())[:TAG_BYTES]
+        tag = self.derived(b"the tag of sums within a step\n" + self.fixed() + project.encode())[:TAG_BYTES]
+        self._database.do(lambda database: database.execute(_KEEP, (OF_SUMS + project, tag)))
+        return tag
 
     def of_columns(self, work: bytes) -> bytes:
         """The one tag of all preparations of some columns.
@@ -110,7 +116,7 @@ class Tags:
 
     def renew(self) -> None:
         """From now on, answers whose members are fixed, and sums within a step, may have others than before."""
-        self._database.do(lambda database: database.execute("DELETE FROM kept WHERE name = ?", (FIXED,)))
+        self._database.do(lambda database: database.execute(f"DELETE FROM kept WHERE value IN ({LASTING})"))  # noqa: S608
 
     def _kept(self, name: str, size: int) -> bytes:
         def do(database: sqlite3.Connection) -> bytes:

@@ -30,6 +30,10 @@ CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WIT
 Beside them the home's secrets."""
 FIXED = "fixed"
 """Name of the one tag that is kept for all answers whose members are fixed."""
+OF_SUMS = "sums of "
+"""Begins the name, which goes on with a project's, of the one tag of its sums in the middle of a step."""
+LASTING = f"SELECT value FROM kept WHERE name = '{FIXED}' OR name GLOB '{OF_SUMS}*'"  # noqa: S608
+"""The tags of answers that have the same members whatever is asked."""
 CUTS = f"""{SKETCHES}
 CREATE TABLE IF NOT EXISTS cuts (work BLOB PRIMARY KEY, cut BLOB NOT NULL) WITHOUT ROWID;
 """

@@ -2,19 +2,22 @@
 
 It is a database in the home folder, or in one that homes with the same data share, never compacted, and on the disk
 before what it remembers leaves. Beyond its limit the oldest works' answers are forgotten; the works' digests and
-the answers' tags stay, and such a work, or one that is near to it, is refused.
+the answers' tags stay, and such a work, or one that is near to it, is refused. Of answers whose members are the same
+whatever is asked, what the next one is held against is never forgotten.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_datapod.home import work_sets
 from hanse_datapod.home.database import Database, one, used_bytes
-from hanse_datapod.home.work_cuts import CUTS, FIXED, check_cut, forget_cuts, keep_cut
+from hanse_datapod.home.height import HEIGHT, NUMBER, counting
+from hanse_datapod.home.work_cuts import CUTS, LASTING, check_cut, forget_cuts, keep_cut
 from hanse_datapod.home.work_people import check_changed, check_studied, keep_people
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
@@ -24,7 +27,7 @@ from hanse_privacy.works.pairwise import Past, Session
 FILE = "works"
 LIMIT = 256 << 20
 _FORGOTTEN_AT_ONCE = 64
-TABLES = f"""{CUTS}
+TABLES = f"""{HEIGHT}{CUTS}
 CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, compensator BLOB NOT NULL,
     used INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
@@ -38,7 +41,7 @@ CREATE INDEX IF NOT EXISTS answers_of_tags ON answers (tag);
 CREATE TABLE IF NOT EXISTS people (data BLOB PRIMARY KEY, sketch BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS studied (ids BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS forgotten (tag BLOB PRIMARY KEY) WITHOUT ROWID;
-"""
+{counting("answers")}"""
 
 
 _OF_WORK = "SELECT project, compensator FROM works WHERE work = ?"
@@ -46,11 +49,23 @@ _OF_TAG = (
     "SELECT DISTINCT project, compensator FROM answers JOIN works ON works.work = answers.work WHERE tag = ? AND "
     "tag != x''"
 )
-# The one tag of all answers whose members are fixed is no reason to refuse them all: the newest of them are remembered.
 _FORGET_TAGS = (
-    "INSERT OR IGNORE INTO forgotten SELECT tag FROM answers WHERE work = ? AND tag != x'' AND tag NOT IN "
-    "(SELECT value FROM kept WHERE name = ?)"
+    f"INSERT OR IGNORE INTO forgotten SELECT tag FROM answers WHERE work = ? AND tag != x'' AND tag NOT IN ({LASTING})"  # noqa: S608
 )
+# To forget the one tag of all answers whose members are the same would be to refuse them all. So of these the newest of
+# every set stays, of all data: the next is held against what it was before. Who has forgotten an answer does not help
+# to unmask it any more.
+_GOES = (
+    f"(tag NOT IN ({LASTING}) OR EXISTS (SELECT 1 FROM answers AS newer "  # noqa: S608
+    "WHERE newer.tag = answers.tag AND newer.id > answers.id AND newer.data = answers.data "
+    "AND newer.members IS answers.members AND newer.threshold IS answers.threshold AND newer.gap IS answers.gap "
+    "AND newer.colluding IS answers.colluding AND newer.revealed IS answers.revealed))"
+)
+_OLDEST = (
+    f"SELECT work FROM works WHERE EXISTS (SELECT 1 FROM answers WHERE answers.work = works.work AND {_GOES}) "  # noqa: S608
+    "ORDER BY used LIMIT ?"
+)
+_FORGET = f"DELETE FROM answers WHERE work = ? AND {_GOES}"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +113,13 @@ class Works:
         folder: the home, or what homes with the same data share.
         limit: its bytes.
         few: a work is not done again where the data differ by fewer people than so many.
+        reached: is told how far the memory has come, once what it remembers is on the disk.
     """
 
-    def __init__(self, folder: Path, *, limit: int = LIMIT, few: int = 10) -> None:
-        self._database, self._limit, self._few = Database(folder / FILE, TABLES), limit, few
+    def __init__(
+        self, folder: Path, *, limit: int = LIMIT, few: int = 10, reached: Callable[[int], None] = lambda _: None
+    ) -> None:  # fmt: skip
+        self._database, self._limit, self._few, self._reached = Database(folder / FILE, TABLES), limit, few, reached
 
     def check(self, asked: MaskedWork) -> None:
         """Whether the work may be done for this request.
@@ -147,7 +165,7 @@ class Works:
             self._insert(database, asked, answer, data, tag, among, at)
             keep_cut(database, near, asked.cut, asked.grids)
 
-        self._database.do(do)
+        self._change(do)
 
     def check_people(self, work: bytes, data: DataState, differ: int = 0, *, tag: bytes = b"") -> None:
         """Whether a work may be done on these data.
@@ -187,7 +205,7 @@ class Works:
             self._insert(database, asked, b"", data, tag, among, 0.0)
             work_sets.keep_revealed(database, asked.key, among.members)
 
-        self._database.do(do)
+        self._change(do)
 
     def found(self, asked: MaskedWork, data: DataState, *, tag: bytes = b"") -> None:
         """Remember of which data sums in the middle of a work are made that were begun.
@@ -204,7 +222,7 @@ class Works:
             keep_people(database, data)
             database.execute("UPDATE answers SET data = ? WHERE session = ?", (data.fingerprint.encode(), asked.key))
 
-        self._database.do(do)
+        self._change(do)
 
     def fix_answer(self, asked: MaskedWork, answer: bytes) -> None:
         """The answer is about to leave: the session has no other one, ever. One of before this memory is remembered.
@@ -222,7 +240,7 @@ class Works:
             if row is None or not row[1]:
                 database.execute("UPDATE answers SET left = 1 WHERE session = ?", (asked.key,))
 
-        self._database.do(do)
+        self._change(do)
 
     def past(self, *keys: bytes) -> Past:
         """What the site did for a work, and for answers that are near, with pairwise masks.
@@ -247,7 +265,7 @@ class Works:
             work_sets.past(database, (work,)).check(among)
             work_sets.end_others(database, work)
 
-        self._database.do(do)
+        self._change(do)
 
     def reveal(self, run: str, session: str, among: Session, survivors: Members) -> None:
         """Remember that the site is about to help to unmask a session's sum of these.
@@ -268,7 +286,14 @@ class Works:
             work_sets.past(database, row, without=key).check_survivors(among, survivors)
             work_sets.keep_revealed(database, key, survivors)
 
-        self._database.do(do)
+        self._change(do)
+
+    def _change(self, do: Callable[[sqlite3.Connection], None]) -> None:
+        def counted(database: sqlite3.Connection) -> int:
+            do(database)
+            return int(one(database, NUMBER)[0])
+
+        self._reached(self._database.do(counted))
 
     def _check(self, database: sqlite3.Connection, asked: MaskedWork) -> None:
         row = database.execute("SELECT request, left FROM answers WHERE session = ?", (asked.key,)).fetchone()
@@ -310,21 +335,14 @@ class Works:
 
     def _make_room(self, database: sqlite3.Connection) -> None:
         while used_bytes(database) > self._limit:
-            oldest = [
-                row[0]
-                for row in database.execute(
-                    "SELECT work FROM works WHERE EXISTS (SELECT 1 FROM answers WHERE answers.work = works.work) "
-                    "ORDER BY used LIMIT ?",
-                    (_FORGOTTEN_AT_ONCE,),
-                )
-            ]
+            oldest = database.execute(_OLDEST, (_FORGOTTEN_AT_ONCE,)).fetchall()
             if not oldest:
                 raise HanseError(
                     ErrorCode.NO_SPACE, f"this site's memory of masked work is full ({self._limit >> 20} MiB)",
                     hint="it takes part in no new masked sum; its administrator enrols it anew",
                 )  # fmt: skip
-            database.executemany(_FORGET_TAGS, [(work, FIXED) for work in oldest])
-            database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
+            database.executemany(_FORGET_TAGS, oldest)
+            database.executemany(_FORGET, oldest)
             database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
             forget_cuts(database)
 

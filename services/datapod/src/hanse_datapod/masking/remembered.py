@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import masked
+from hanse_datapod.home.height import Height
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.one_memory import memory_of
 from hanse_datapod.home.prefixes import Prefixes
@@ -59,7 +60,7 @@ class Remembered:
         self, home: Path, policy: Policy, clock: Clock, data: Callable[[], DataState] = DataState
     ) -> None:  # fmt: skip
         self._folder = memory_of(home, policy.masking.memory)
-        self._works = Works(self._folder, few=policy.masking.changed)
+        self._works = Works(self._folder, few=policy.masking.changed, reached=Height(home).reached)
         self._prefixes = Prefixes(self._folder)
         self._policy, self._data, self._clock = policy, data, clock
         self._tags: Tags | None = None
