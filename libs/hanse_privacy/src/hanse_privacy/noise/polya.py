@@ -1,17 +1,19 @@
-"""Shares of a discrete Laplace: differences of Polya variables, drawn as points of a Poisson process.
+"""Shares of a discrete Laplace: differences of two Polya variables (negative binomial, of size r = 1/parts).
 
-A Polya variable (negative binomial, size r, probability 1 - e^(-1/scale)) is the sum of the points of a Poisson
-process with intensity r e^(-k/scale)/k at k = 1, 2, ...; the difference of two has twice the intensity, and random
-signs. Most points are small: the sum of those up to 2^11 is drawn at once, from a table of its law. The others are
-proposed evenly in cells, with the intensity that a cell has at its start, and kept with the ratio of the two. How
-many, and in which cells, is drawn from tables, too (`noise.tables`), so a share is as near to its law as those.
+A Polya variable is proposed evenly in a cell, where each cell has the weight of its first number times its width, and
+kept with the ratio of its own weight to that of the first (weights fall), else proposed again. Most cells are narrow
+enough that a ratio is nearly 1, so nearly all are kept, and a few bits of the coin say so.
+
+How near a share is to its law (`exact.DISTANCE` is 2^-138): cells end beyond 102 scales, where a Polya variable is less
+often than a geometric one, which is the sum of it and another: e^-102 < 2^-147. The table of up to 2^14 cells is
+within 2^-146 of its weights (`noise.tables`); these, and the ratios that coins are held against, are within 2^-170 of
+theirs (`noise.polya_weights`). What is kept differs from its law by at most twice as much as what is proposed, over the
+chance of being kept: all in all 2^-144 for one variable, and 2^-143 for a share.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -19,45 +21,47 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise.exact import Integers, check_scale, discrete_laplace
-from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.noise.polya_weights import polya_weights, ratio_in_units
+from hanse_privacy.noise.source import NoiseSource, Words
 from hanse_privacy.noise.tables import Table
-from hanse_privacy.noise.weights import REACH_LAPLACE, UNIT_BITS, compound_weights, exp_in_units, poisson_weights
+from hanse_privacy.noise.weights import REACH_LAPLACE
 
-_BLOCK = 1 << 13
-_NEAR = 1 << 11
-"""The largest point of those whose sum has a table."""
-_NEAR_REACH = 32
-"""How far that table reaches, in multiples of the largest point: beyond is less than 2^-146. By Chernoff's bound, for
-size r and any t, exp(-32 t + r (exp(t) - 1)); for r = 1/2 with t = log(64)."""
-_CELL_BITS = 9
-"""Cells of an octave: 2^9, so that most of what is proposed is kept, and few points need an exponential."""
-_CERTAIN = 2.0**-40
-"""How near to a coin's probability its random number may be before the exponential is worked out to 100 digits."""
+_BLOCK = 1 << 14
+_CELL_BITS = 7
+"""Cells of an octave: 2^7, so that none is wider than 2^-7 of its first number; numbers below 2^8 are cells."""
+_SCALE_BITS = 5
+"""Nor is one wider than 2^-5 of the scale."""
+_COIN = 16
+"""Bits of a word that a coin begins with; the place in a cell takes others: none has more than 2^45 numbers."""
+_LEAST = (1 << _COIN) - (1 << _COIN - _CELL_BITS) - (1 << _COIN - _SCALE_BITS)
+"""In units of 2^-16: no ratio is smaller. That of a number p to the first one, s, of its cell is at least
+s/p e^(-(p - s)/scale) (`_chances`), and so at least (1 - 2^-7)(1 - 2^-5)."""
+_CERTAIN = 2.0**-20
+"""How near to a ratio of floats a coin's number may be before the ratio is worked out to 57 digits."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Points:
-    """The process of a scale, beyond `_near_end`.
+class _Polya:
+    """The law of a Polya variable.
 
     Attributes:
-        cells: which cell a proposed point is in.
+        cells: which one is proposed.
         starts, within: of the cells, and their widths, which are powers of two, less 1: (c,) int64.
-        least: no point is kept with a smaller probability, in units of 2^-32; 2^32 where all are kept.
-        mass: of all cells, in units of 2^-256: how many points are proposed for r = 1.
+        wide: whether any cell has more than one number.
     """
 
+    scale: int
+    parts: int
     cells: Table
     starts: Integers
     within: Integers
-    least: int
-    mass: int
+    wide: bool
 
 
 def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) -> Integers:
     """One of `parts` shares of a discrete Laplace: the difference of two Polya variables of size 1/parts: (count,).
 
-    The sum of `parts` independent shares is the discrete Laplace of this scale. The work is in proportion to
-    count/parts, and the memory to a block.
+    The sum of `parts` independent shares is the discrete Laplace of this scale.
 
     Args:
         scale: in steps, 1 to 2^50.
@@ -68,96 +72,83 @@ def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) ->
         raise HanseError(ErrorCode.INVALID_INPUT, f"parts of noise: {parts}, expected at least 1")
     if parts == 1:
         return discrete_laplace(scale, count, source)
-    process, counts, near = _points(scale), _counts(scale, parts), _near(scale, parts)
-    out = np.zeros(count, dtype=np.int64)
+    law = _law(scale, parts)
+    out = np.empty(count, dtype=np.int64)
     for start in range(0, count, _BLOCK):
         block = out[start : start + _BLOCK]
-        ends = np.cumsum(counts.draw(block.size, source), dtype=np.int64)
-        points = _propose(process, scale, int(ends[-1]), source)
-        signs = -source.bits(points.size).view(np.int8).astype(np.int64)
-        points ^= signs  # -1 - point where the sign is -1
-        points -= signs
-        sums = np.concatenate([[0], np.cumsum(points)])[ends]
-        block[0], block[1:] = sums[0], np.diff(sums)
-        block += near.draw(block.size, source)
-        block -= near.draw(block.size, source)
+        drawn = _draw(law, 2 * block.size, source)
+        np.subtract(drawn[: block.size], drawn[block.size :], out=block)
     return out
 
 
-def _propose(process: _Points, scale: int, count: int, source: NoiseSource) -> Integers:
-    """Points of the process; zero for those that are not kept."""
-    cells = process.cells.draw(count, source)
-    starts, within = process.starts.take(cells), process.within.take(cells)
-    within &= source.words(count).view(np.int64)
-    points: Integers = starts + within
-    coins = source.half_words(count)
-    doubtful = np.flatnonzero(coins >= process.least)
-    lost = ~_keeps(points[doubtful], starts[doubtful], scale, coins[doubtful], source)
-    points[doubtful[lost]] = 0
-    return points
+def _draw(law: _Polya, count: int, source: NoiseSource) -> Integers:
+    """Polya variables: (count,)."""
+    drawn, lost = _propose(law, count, source)
+    while lost.size:
+        drawn[lost], again = _propose(law, lost.size, source)
+        lost = lost[again]
+    return drawn
 
 
-def _keeps(
-    points: Integers, starts: Integers, scale: int, coins: NDArray[np.uint32], source: NoiseSource
-) -> NDArray[np.bool_]:
-    """Whether coins of start/point exp(-(point - start)/scale) show True, whose first 32 bits are given."""
+def _propose(law: _Polya, count: int, source: NoiseSource) -> tuple[Integers, NDArray[np.intp]]:
+    """Numbers, and which of them are not kept."""
+    cells = law.cells.draw(count, source)
+    starts: Integers = law.starts.take(cells)
+    if not law.wide:
+        return starts, np.empty(0, dtype=np.intp)
+    words = source.words(count)
+    points: Integers = law.within.take(cells)
+    points &= words.view(np.int64)
+    points += starts
+    doubtful = np.flatnonzero(words >= np.uint64(_LEAST << 64 - _COIN))
+    kept = _keeps(law, points[doubtful], starts[doubtful], words[doubtful] >> np.uint64(64 - _COIN), source)
+    return points, doubtful[~kept]
+
+
+def _keeps(law: _Polya, points: Integers, starts: Integers, coins: Words, source: NoiseSource) -> NDArray[np.bool_]:
+    """Whether coins of w(point)/w(start), whose first 16 bits are given, show True."""
     more = source.words(points.size)
-    number = (coins + more * 2.0**-64) * 2.0**-32
-    chance = starts / points * np.exp((starts - points) / scale)
-    kept: NDArray[np.bool_] = number < chance
-    for index in np.flatnonzero(np.abs(number - chance) < _CERTAIN):
+    numbers = (coins + more * 2.0**-64) * 2.0**-_COIN
+    chances = _chances(law, points, starts)
+    kept: NDArray[np.bool_] = (numbers < chances) | (points == starts)  # floats can round a number up to 1
+    for index in np.flatnonzero((np.abs(numbers - chances) < _CERTAIN) & (points > starts)):
         digits = (int(coins[index]) << 64) + int(more[index])
-        kept[index] = keeps_exactly(int(points[index]), int(starts[index]), scale, digits, source)
+        kept[index] = keeps_exactly(int(points[index]), int(starts[index]), law.scale, law.parts, digits, source)
     return kept
 
 
-def keeps_exactly(point: int, start: int, scale: int, digits: int, source: NoiseSource) -> bool:
-    """A coin of start/point exp(-(point - start)/scale), of whose random number the first 96 bits are given."""
+def _chances(law: _Polya, points: Integers, starts: Integers) -> NDArray[np.float64]:
+    """w(point)/w(start) by floats, a little less: for starts from 2^8 on by a part of at most 2^-21.
+
+    With z = k + r/2 it is (z(start)/z(point))^(1 - r) e^(-(point - start)/scale), times e^(f(z(point)) - f(z(start))),
+    which is left out: f rises and is above -1/(50 z^2) (`noise.polya_weights`).
+    """
+    beyond = points - starts
+    places = starts + 0.5 / law.parts
+    chances: NDArray[np.float64] = np.exp(np.log1p(beyond / places) * (1 / law.parts - 1) - beyond / law.scale)
+    return chances
+
+
+def keeps_exactly(point: int, start: int, scale: int, parts: int, digits: int, source: NoiseSource) -> bool:
+    """A coin of w(point)/w(start), of whose random number the first 80 bits are given."""
     further = int.from_bytes(source.words(2).astype("<u8").tobytes(), "little")
-    chance = exp_in_units(Fraction(start - point, scale)) * start // point
-    return (digits << 128) + further < chance >> UNIT_BITS - 224
-
-
-def _near_end(scale: int) -> int:
-    return min(_NEAR, scale)
+    return (digits << 128) + further < ratio_in_units(point, start, scale, parts, _COIN + 64 + 128)
 
 
 @lru_cache(maxsize=8)
-def _near(scale: int, parts: int) -> Table:
-    """The sum of the points up to `_near_end` of a Polya variable of size 1/parts."""
-    return Table(compound_weights(scale, parts, _near_end(scale), _NEAR_REACH * _near_end(scale)))
-
-
-@lru_cache(maxsize=4)
-def _points(scale: int) -> _Points:
-    starts, widths, start = [], [], _near_end(scale) + 1
+def _law(scale: int, parts: int) -> _Polya:
+    starts, widths, start = [], [], 0
     while start <= REACH_LAPLACE * scale:
-        octave = min(start.bit_length(), scale.bit_length() + 2)
+        width = 1 << max(0, min(start.bit_length() - 1 - _CELL_BITS, scale.bit_length() - 1 - _SCALE_BITS))
         starts.append(start)
-        widths.append(1 << max(0, octave - 1 - _CELL_BITS))
-        start += widths[-1]
-    weights = [
-        exp_in_units(Fraction(-start, scale)) * width // start for start, width in zip(starts, widths, strict=True)
-    ]
-    least = (
-        min(
-            start / (start + width) * math.exp(-width / scale)
-            for start, width in zip(starts, widths, strict=True)
-            if width > 1
-        )
-        if widths[-1] > 1
-        else 1.0
-    )
-    return _Points(
-        Table(weights),
+        widths.append(width)
+        start += width
+    firsts = polya_weights(starts, scale, parts)
+    return _Polya(
+        scale,
+        parts,
+        Table([weight * width for weight, width in zip(firsts, widths, strict=True)]),
         np.array(starts, np.int64),
         np.array(widths, np.int64) - 1,
-        math.floor(least * 2**32),
-        sum(weights),
+        widths[-1] > 1,
     )
-
-
-@lru_cache(maxsize=8)
-def _counts(scale: int, parts: int) -> Table:
-    """How many points are proposed for a number."""
-    return Table(poisson_weights(Fraction(2 * _points(scale).mass, parts << UNIT_BITS)))

@@ -43,30 +43,6 @@ def geometric_weights(exponent: Fraction, count: int) -> list[int]:
     return weights
 
 
-def poisson_weights(mean: Fraction) -> list[int]:
-    """mean^n/n! for n = 0, 1, ..., as far as the rest is below 2^-150."""
-    weights = [1 << UNIT_BITS]
-    while weights[-1] > 1 << UNIT_BITS - 155 or len(weights) < mean:
-        weights.append(weights[-1] * mean.numerator // (mean.denominator * len(weights)))
-    return weights
-
-
-def compound_weights(scale: int, parts: int, largest: int, count: int) -> list[int]:
-    """Of the sum 0, 1, ..., count - 1 of the points of a Poisson process with intensity exp(-k/scale)/(parts k) at
-    k = 1, ..., largest.
-
-    With p(n) for the weights, n p(n) parts = sum over k of exp(-k/scale) p(n - k) (Panjer 1981), and that sum follows
-    from the one before it. Far out, where it is next to nothing, what is rounded down could take it below zero.
-    """
-    ratio, last = exp_in_units(Fraction(-1, scale)), exp_in_units(Fraction(-largest - 1, scale))
-    weights, summed = [1 << UNIT_BITS], 0
-    for n in range(1, count):
-        left = weights[n - 1 - largest] * last if n > largest else 0
-        summed = max(0, (ratio * (weights[-1] + summed) - left) >> UNIT_BITS)
-        weights.append(summed // (n * parts))
-    return weights
-
-
 def exp_in_units(x: Fraction) -> int:
     """exp(x) in units of 2^-256, rounded down."""
     with localcontext(prec=_DIGITS):
