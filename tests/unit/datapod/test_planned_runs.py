@@ -188,3 +188,12 @@ def test_renyi_accounting_of_a_site_is_as_it_was(tmp_path: Path) -> None:
         if entry["what"] == "charge":
             made.compose(Event.from_json(entry["event"]), entry["count"])
     assert spent == pytest.approx(made.epsilon(1e-5))
+
+
+def test_a_run_of_more_rounds_than_a_plan_can_have_is_charged_without_one(tmp_path: Path) -> None:
+    section = WITHOUT | {"mechanism": "gaussian", "epsilon": None, "noise_multiplier": 50.0}
+    given = asked(TaskKind.TRAIN, 1, CONFIG, section)
+    assert given.privacy is not None
+    endless = given.model_copy(update={"privacy": given.privacy.model_copy(update={"rounds": 10**15})})
+    assert plan_of(endless, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
+    assert played(tmp_path, [endless]) > 0

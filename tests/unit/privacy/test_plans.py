@@ -6,10 +6,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.chain import read_chain
@@ -141,6 +142,40 @@ def test_normal_noise_beside_others_costs_between_itself_and_their_sum(
     assert alone * (1 - 1e-9) <= both <= (alone + each * count) * (1 + 1e-6)
     assert normal_and_pure(rho, {}, delta) == pytest.approx(alone, rel=1e-6)
     assert normal_and_pure(rho_of_normal(2.0, delta), {each: count}, delta) >= 2.0 * (1 - 1e-6)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 0.3, 0.7, 1.5]), st.integers(1, 4)),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda one: one[0],
+    ),
+    st.floats(0.0, 2.0),
+)
+@settings(deadline=None, max_examples=30)
+def test_nobody_who_chooses_the_order_and_when_to_stop_by_the_answers_learns_more_than_all_of_a_plan_tells(
+    pure: list[tuple[float, int]], at: float
+) -> None:
+    """The best that anybody can do, by all ways to go on from each row of answers."""
+    epsilons = [epsilon for epsilon, _ in pure]
+
+    @cache
+    def best(left: tuple[int, ...], ups: tuple[int, ...]) -> float:
+        loss = math.fsum(number * epsilon for number, epsilon in zip(ups, epsilons, strict=True))
+        found = max(0.0, -math.expm1(at - loss))  # stopping here
+        for one, epsilon in enumerate(epsilons):
+            if not left[one]:
+                continue
+            fewer = tuple(count - (number == one) for number, count in enumerate(left))
+            likely = 1 / (1 + math.exp(-epsilon))
+            up, down = (tuple(count + sign * (number == one) for number, count in enumerate(ups)) for sign in (1, -1))
+            found = max(found, likely * best(fewer, up) + (1 - likely) * best(fewer, down))
+        return found
+
+    delta = best(tuple(count for _, count in pure), (0,) * len(pure))
+    assume(delta > 1e-6)
+    assert normal_and_pure(0.0, dict(pure), delta) == pytest.approx(at, rel=1e-5, abs=1e-5)
 
 
 def test_what_is_too_much_to_look_at_or_has_no_delta_is_told_as_such() -> None:

@@ -92,10 +92,9 @@ def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | N
             task, terms, terms.rounds, policy, examples=examples,
             coordinates=None if model is None else partial(numbers_of, model), units=units, prepares=prepares,
         )  # fmt: skip
+        return Plan.of(releases, terms.rounds, f"{terms.privacy.mechanism}, {terms.privacy.placement}: all of the run")
     except HanseError:
         return None  # what cannot be kept is refused where it is asked
-    note = f"{terms.privacy.mechanism}, {terms.privacy.placement}: all of the run"
-    return Plan.of(releases, terms.rounds, note)
 
 
 def _releases(
