@@ -20,7 +20,7 @@ from hanse_privacy.accounting.plan import Plan
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
-from hanse_privacy.report import describe, preparation_epsilon, run_epsilon, whole_epsilon
+from hanse_privacy.report import describe, planned_epsilon, preparation_epsilon, run_epsilon, whole_epsilon
 from hanse_schemas.job import Job, check_job
 
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
@@ -255,14 +255,16 @@ def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_char
         )
     [_, balance] = ledger.balances()
     ledger.close()
-    told = whole_epsilon(wanted)
+    told, beside = planned_epsilon(wanted), whole_epsilon(wanted)
     assert told is not None
+    assert beside is not None
     assert balance.spent <= told * (1 + 1e-8)
     assert told <= 1.001 * balance.spent
     assert f"the ledger adds them up by that plan: at most epsilon {told:.4g}" in describe(wanted)
     rounds = run_epsilon(wanted.privacy, 10)
     assert rounds is not None
-    assert told < rounds + 20 * 0.01
+    assert told < rounds + 20 * 0.01 < beside
+    assert f"and tells more: epsilon {beside:.4g} of this one" in describe(wanted)
 
 
 @pytest.mark.parametrize(("more", "most"), [({"preparation": {"share": 0.1}}, 3.0), ({"metrics": METRICS}, 4.0)])
@@ -270,11 +272,12 @@ def test_of_dp_sgd_beside_other_releases_no_more_than_their_sum_is_said(more: di
     section = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 3.0}
     wanted = job(section | more, evaluate={"every": 1})
     assert whole_epsilon(job(section)) == 3.0
-    assert whole_epsilon(wanted) == pytest.approx(most)
+    assert planned_epsilon(wanted) == pytest.approx(most)
+    assert whole_epsilon(wanted) is None  # beside other runs each site's ledger alone can say
     assert f"by that plan: at most epsilon {most:g}" in describe(wanted)
     assert "several kinds" not in describe(job(section))
     by_multiplier = job({"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.0, "metrics": METRICS})
-    assert whole_epsilon(by_multiplier) is None
+    assert planned_epsilon(by_multiplier) is whole_epsilon(by_multiplier) is None
     assert "by how many examples a site has" in describe(by_multiplier)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.accounting.accountant import delta_of_alike
 from hanse_privacy.accounting.parts import share_of
-from hanse_privacy.accounting.several import normal_and_pure, rho_of_normal
+from hanse_privacy.accounting.several import filtered_epsilon, normal_and_pure, rho_of_normal
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -104,12 +104,39 @@ def preparation_epsilon(privacy: Privacy) -> float:
 
 
 def whole_epsilon(job: Job) -> float | None:
-    """The most that a run charges to a site's budget that nothing else is charged to, each step done once: training,
-    with preparation and metrics.
+    """The most that a run charges to a site's budget, also to one that unlike runs are charged to, each step done once:
+    training, with preparation and metrics.
 
     None without a section `privacy`, and where a site's ledger alone can say: where it depends on the site's number of
-    examples or on the model's size, or where the literal scale is charged as what it is.
+    examples or on the model's size, also because its releases are of several kinds, or where the literal scale is
+    charged as what it is.
     """
+    privacy, added = job.privacy, _sum(job)
+    if privacy is None or added is None or not of_several_kinds(job, privacy):
+        return added
+    parted = _normal_and_metrics(job, privacy)
+    if parted is None:
+        return None
+    rho, each, many = parted
+    charged = filtered_epsilon(rho, each, many, privacy.delta)
+    return max(added, charged) if math.isfinite(charged) else None
+
+
+def planned_epsilon(job: Job) -> float | None:
+    """What a run's plan costs at most in a budget that nothing else is charged to; None as for `whole_epsilon`, but not
+    because releases are of several kinds, which cost no more than their sum."""
+    privacy, added = job.privacy, _sum(job)
+    if privacy is None or added is None or not of_several_kinds(job, privacy):
+        return added
+    parted = _normal_and_metrics(job, privacy)
+    if parted is None:
+        return added
+    rho, each, many = parted
+    return min(added, normal_and_pure(rho, {each: many}, delta_of_alike(privacy.delta)))
+
+
+def _sum(job: Job) -> float | None:
+    """Of the epsilons of a run's parts; None where that depends on each site."""
     privacy = job.privacy
     if privacy is None or (privacy.placement == "distributed" and privacy.scale == "literal"):
         return None
@@ -119,8 +146,7 @@ def whole_epsilon(job: Job) -> float | None:
     added = max([epsilon, *privacy.site_epsilon.values()]) + preparation_epsilon(privacy)
     if privacy.metrics is not None:
         added += answers(job, privacy) * privacy.metrics.epsilon
-    planned = _together(job, privacy) if of_several_kinds(job, privacy) else None
-    return added if planned is None else min(added, planned)
+    return added
 
 
 def of_several_kinds(job: Job, privacy: Privacy) -> bool:
@@ -132,8 +158,9 @@ def of_several_kinds(job: Job, privacy: Privacy) -> bool:
     return told and privacy.mechanism in (*_GAUSSIAN, "dp_ftrl")
 
 
-def _together(job: Job, privacy: Privacy) -> float | None:
-    """What a run's plan costs; None where that depends on each site."""
+def _normal_and_metrics(job: Job, privacy: Privacy) -> tuple[float, float, int] | None:
+    """Rho of all normal noise of a run, epsilon of each answer's metrics, and how many there are; None where that
+    depends on each site."""
     if privacy.mechanism == "dp_sgd" or privacy.metrics is None:
         return None
     before = preparation_epsilon(privacy)
@@ -146,8 +173,7 @@ def _together(job: Job, privacy: Privacy) -> float | None:
     if any(epsilon is None or not math.isfinite(epsilon) for epsilon, _ in parts):
         return None
     rho = math.fsum(rho_of_normal(epsilon, delta_of_alike(delta)) for epsilon, delta in parts if epsilon)
-    pure = {privacy.metrics.epsilon: answers(job, privacy)}
-    return normal_and_pure(rho, pure, delta_of_alike(privacy.delta))
+    return rho, privacy.metrics.epsilon, answers(job, privacy)
 
 
 def answers(job: Job, privacy: Privacy) -> int:
@@ -272,16 +298,17 @@ def _parted_in_words(one: str) -> str:
 
 
 def _planned_in_words(job: Job) -> str:
-    charged = whole_epsilon(job)
+    planned, beside = planned_epsilon(job), whole_epsilon(job)
     much = (
         "by how many examples a site has, and no more than their sum (hanse run check --sites asks each site)"
-        if charged is None
-        else f"at most epsilon {charged:.4g}"
+        if planned is None
+        else f"at most epsilon {planned:.4g}"
     )
+    most = "mostly 1.3 to 2.5 times as much" if beside is None else f"epsilon {beside:.4g} of this one"
     return (
         "What a site's ledger charges: the run's releases are of several kinds, of which it says before the first how "
-        f"many there will be, so that the ledger adds them up by that plan: {much}. In a budget that other runs were "
-        "charged to before, a filter adds all of them up, and tells more."
+        f"many there will be, so that the ledger adds them up by that plan: {much}. In a budget that unlike runs are "
+        f"charged to, too, a filter adds all of them up, and tells more: {most}."
     )
 
 

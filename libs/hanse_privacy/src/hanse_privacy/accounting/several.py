@@ -1,4 +1,5 @@
-"""Normal noise together with releases of which only epsilon is known, all fixed beforehand: their exact epsilon.
+"""Normal noise together with releases of which only epsilon is known: by the plan of their run their exact epsilon, and
+what a ledger's filter tells of them beside other runs.
 
 A release of which only epsilon is known is dominated by randomized response (Kairouz, Oh, Viswanath 2015), whose loss
 is +epsilon or -epsilon. So the hockey-stick divergence of all together is that of the normal noise, at an epsilon that
@@ -11,6 +12,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+from hanse_privacy.accounting.accountant import ADAPTIVE, FILTER_ORDERS, SAMPLING
 from hanse_privacy.noise.gaussian import gaussian_delta
 
 _MOST_LOSSES = 20_000
@@ -32,6 +34,18 @@ def rho_of_normal(epsilon: float, delta: float) -> float:
         kept = gaussian_delta(1 / math.sqrt(2 * middle), epsilon) <= delta
         low, high = (middle, high) if kept else (low, middle)
     return high
+
+
+def filtered_epsilon(rho: float, pure: float, count: int, delta: float) -> float:
+    """What a ledger's filter tells of normal noise of `rho` together with `count` releases of epsilon `pure`."""
+    share = (delta - SAMPLING) * ADAPTIVE / len(FILTER_ORDERS)
+    if share <= 0:
+        return math.inf
+    bounds = (
+        rho * order + count * _divergence(pure, order) + math.log1p(-1 / order) - math.log(share * order) / (order - 1)
+        for order in FILTER_ORDERS
+    )
+    return max(0.0, min(bounds)) * _ROUNDING
 
 
 def normal_and_pure(rho: float, pure: Mapping[float, int], delta: float) -> float:
@@ -87,3 +101,11 @@ def _delta(rho: float, epsilon: float) -> float:
     if rho == 0:
         return -math.expm1(min(epsilon, 0.0))
     return gaussian_delta(1 / math.sqrt(2 * rho), epsilon)
+
+
+def _divergence(epsilon: float, order: float) -> float:
+    """Of randomized response (`accounting.rdp`)."""
+    log_p, log_q = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    first, second = order * log_p + (1 - order) * log_q, order * log_q + (1 - order) * log_p
+    both = max(first, second) + math.log1p(math.exp(-abs(first - second)))
+    return min(max(both / (order - 1), 0.0), epsilon)
