@@ -9,7 +9,7 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.test_owner import BUDGET, PRIVATE, charged_round, spend_again
 from hanse_datapod.home.journal import TaskJournal
-from hanse_datapod.privacy.budget import restore_ledger
+from hanse_datapod.privacy.books import restore_ledger
 from hanse_fabric.messages import Outcome
 
 LAID_BACK = pytest.mark.parametrize("back", [0, 1])

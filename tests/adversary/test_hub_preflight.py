@@ -18,7 +18,8 @@ from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.telling import Telling
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import SiteBudget, charged
+from hanse_datapod.privacy.books import charged
+from hanse_datapod.privacy.budget import SiteBudget
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric import chain
 from hanse_fabric.chain import ORIGIN, read_chain

@@ -214,7 +214,7 @@ async def test_a_site_that_has_lost_its_secret_adds_no_other_noise_to_the_run(at
 async def test_control_where_the_ledger_does_not_know_the_secret_another_ones_noise_goes_on(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hanse_datapod.privacy.budget.shared_terms", lambda *_: {})
+    monkeypatch.setattr("hanse_datapod.privacy.turn_of.shared_terms", lambda *_: {})
     async with attacked(sites=SITES) as hub:
         assert (await summed(hub, 1, first_half(hub), session="r1-train"))[0] is not None
         (hub.stage.sites[TARGET].home / shared_turns.SECRET).unlink()

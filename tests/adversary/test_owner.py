@@ -30,8 +30,9 @@ from adversary.stage import FEATURES, Regression
 from hanse_datapod.agent import watched_work
 from hanse_datapod.answers import plain
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import Reservation, restore_ledger
+from hanse_datapod.privacy.books import restore_ledger
 from hanse_datapod.privacy.metrics import CoveredMetrics
+from hanse_datapod.privacy.reservation import Reservation
 from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError

@@ -17,7 +17,7 @@ from e2e.one_site_more import add_west
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import balances
+from hanse_datapod.privacy.books import balances
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
 from hanse_learning.digits import write_shares

@@ -16,7 +16,7 @@ from e2e.deployed import completed, deployed, project_url
 from hanse.embedded.processes import ChildSpec
 from hanse.hub import Project
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import balances
+from hanse_datapod.privacy.books import balances
 from hanse_learning.digits import write_shares
 
 SCHEMA = {"kind": "array", "shape": [64], "classes": 10, "minimum": 0, "maximum": 1}

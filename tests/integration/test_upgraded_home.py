@@ -15,7 +15,7 @@ from hanse_datapod.cli import main
 from hanse_datapod.home.outbox import verify_log
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import balances
+from hanse_datapod.privacy.books import balances
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyPair
 from hanse_fabric.chain import read_chain

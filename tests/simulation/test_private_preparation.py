@@ -11,6 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
+from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.privacy.books import balances
 from hanse_datapod.worker.work import preparing
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Task, TaskKind
@@ -106,6 +108,10 @@ async def test_every_site_is_charged_what_the_job_says_before_the_rounds(
             assert 0.99 * share < accountant.epsilon(delta) <= share * (1 + 1e-9)
         else:
             assert event == Event("gaussian", 10.0)
+        whole = balances(made.folder / site, PrivacyPolicy())[0]
+        if privacy["mechanism"] == "dp_sgd":  # releases of two kinds, which the first task has said
+            assert whole.added_by == "plan"
+            assert 2.0 < whole.spent <= privacy["epsilon"]
     terms = {task.privacy.privacy.preparation for task in made.published(TASK, Task) if task.privacy is not None}
     assert len(terms) == 1
 
@@ -164,9 +170,9 @@ async def test_where_one_budget_lacks_what_the_preparation_takes_nobody_is_charg
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path
 ) -> None:
     """The rounds' epsilon alone would be within it."""
-    rules = {"privacy": REQUIRED["privacy"] | {"epsilon": 2.75}}
+    rules = {"privacy": REQUIRED["privacy"] | {"epsilon": 1.8}}
     async with hub_of(clock, tmp_path, *WARDS, **there | {"rules": rules}) as made:
-        record = await ended(made, body(ROWS, "compensator"))
+        record = await ended(made, body(ROWS | {"preparation": {"share": 0.5}}, "compensator"))
         assert record.state == "failed"
         assert "the budget of east, north, south does not suffice for this run; nobody was charged" in record.reason
         for site in WARDS:
@@ -176,7 +182,7 @@ async def test_where_one_budget_lacks_what_the_preparation_takes_nobody_is_charg
             "columns": [{"name": "smoker", "missing": "constant", "indicator": False}],
         }  # fmt: skip
         with threadpool_limits(1):
-            less = body(ROWS | {"epsilon": 2.7}, "compensator", prepare=declared)
+            less = body(ROWS | {"epsilon": 1.7}, "compensator", prepare=declared)
             await made.submit("run000000002", **less)
             record = await made.ended("run000000002")
     assert (record.state, record.reason) == ("completed", "")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import WHOLE_SITE, SiteBudget, balances, restore_ledger
+from hanse_datapod.privacy.books import balances, restore_ledger
+from hanse_datapod.privacy.budget import WHOLE_SITE, SiteBudget
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import LedgerHead, TaskKind

@@ -13,7 +13,7 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_datapod.policy.telling import TellPolicy
-from hanse_datapod.privacy.budget import restore_ledger, spent_of
+from hanse_datapod.privacy.books import restore_ledger, spent_of
 from hanse_fabric.messages import BudgetTold, Presence
 from hanse_fabric.messages.tasks import MOST_RULE, MOST_RULES
 from hanse_fabric.subjects import PRESENCE

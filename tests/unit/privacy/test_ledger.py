@@ -195,7 +195,7 @@ def test_ten_thousand_charges_open_and_are_added_to_without_composing_each(tmp_p
     ledger._log.append(*({**common, "work": f"old{number}"} for number in range(9999)))
     ledger.close()
     ledger = Ledger(tmp_path, Budgets(site=Budget(100.0), project=Budget(100.0)))
-    distinct = [(event, count) for total in ledger._totals.values() for event, count in total.items()]
+    distinct = [(event, count) for total in ledger._totals.values() for event, count in total.events.items()]
     assert distinct == [(gaussian(50.0), 10_000)]
     assert 5 < ledger.reserve(charge("new", event=gaussian(50.0))).spent < 20
     ledger.close()

@@ -16,14 +16,16 @@ from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.accounting.parts import of_preparation
+from hanse_privacy.accounting.plan import Plan
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
-from hanse_privacy.report import describe, preparation_epsilon, run_epsilon, whole_epsilon
+from hanse_privacy.report import describe, planned_epsilon, preparation_epsilon, run_epsilon, whole_epsilon
 from hanse_schemas.job import Job, check_job
 
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
 
+METRICS = {"epsilon": 0.1, "bounds": {"loss": 4.0}}
 SEVERAL = {"mode": "compensator", "compensators": ["trustee", "notary", "university"], "needed": 2}
 
 
@@ -231,7 +233,7 @@ def test_what_a_preparation_takes_of_epsilon_the_rounds_do_not_have(privacy: dic
 def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_charges(
     noise: dict[str, Any], mechanism: str, tmp_path: Path
 ) -> None:
-    """Played in a ledger. The sum of their epsilons, which was said before, is less than that."""
+    """Played in a ledger, which knows the run's plan. It is less than the sum of their epsilons."""
     metrics = {"epsilon": 0.01, "bounds": {"loss": 4.0}}
     section = {"placement": "local", "mechanism": mechanism, "metrics": metrics} | noise
     wanted = job(section, evaluate={"every": 1})
@@ -239,32 +241,44 @@ def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_char
     made = round_noise(PrivacyTerms(privacy=wanted.privacy, rounds=10, round=1, active=4), "a")
     ledger = Ledger(tmp_path, Budgets(project=Budget(1e6, wanted.privacy.delta)))
     epsilon, delta, multiplier = of_preparation(wanted.privacy, "a")
+    releases = [(made.event, 10), (Event("pure", 0.01), 20)]
     if wanted.privacy.preparation is not None and epsilon is not None:
         amount = multiplier or noise_for("gaussian", epsilon, delta, 1)
-        ledger.reserve(Charge("p", "r", "preparation", Event("gaussian", amount)))
+        plan = Plan.of([*releases, (Event("gaussian", amount), 1)], 10)
+        ledger.reserve(Charge("p", "r", "preparation", Event("gaussian", amount)), plan=plan)
     for number in range(10):
         ledger.reserve(
             Charge("p", "r", f"{number}", made.event),
             Charge("p", "r", f"{number}/metrics", Event("pure", 0.01)),
             Charge("p", "r", f"{number}/evaluated", Event("pure", 0.01)),
+            plan=Plan.of(releases, 10),
         )
     [_, balance] = ledger.balances()
     ledger.close()
-    told = whole_epsilon(wanted)
+    told, beside = planned_epsilon(wanted), whole_epsilon(wanted)
     assert told is not None
-    assert balance.spent <= told <= 1.001 * balance.spent
-    assert f"charges more than they cost together: epsilon {told:.4g} for the whole run" in describe(wanted)
+    assert beside is not None
+    assert balance.spent <= told * (1 + 1e-8)
+    assert told <= 1.001 * balance.spent
+    assert f"the ledger adds them up by that plan: at most epsilon {told:.4g}" in describe(wanted)
+    rounds = run_epsilon(wanted.privacy, 10)
+    assert rounds is not None
+    assert told < rounds + 20 * 0.01 < beside
+    assert f"and tells more: epsilon {beside:.4g} of this one" in describe(wanted)
 
 
-@pytest.mark.parametrize(
-    "more", [{"preparation": {"share": 0.1}}, {"metrics": {"epsilon": 0.1, "bounds": {"loss": 4.0}}}]
-)
-def test_of_dp_sgd_beside_other_releases_a_sites_ledger_alone_can_say_what_it_charges(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("more", "most"), [({"preparation": {"share": 0.1}}, 3.0), ({"metrics": METRICS}, 4.0)])
+def test_of_dp_sgd_beside_other_releases_no_more_than_their_sum_is_said(more: dict[str, Any], most: float) -> None:
     section = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 3.0}
+    wanted = job(section | more, evaluate={"every": 1})
     assert whole_epsilon(job(section)) == 3.0
-    assert whole_epsilon(job(section | more)) is None
-    assert "by how many examples a site has" in describe(job(section | more))
+    assert planned_epsilon(wanted) == pytest.approx(most)
+    assert whole_epsilon(wanted) is None  # beside other runs each site's ledger alone can say
+    assert f"by that plan: at most epsilon {most:g}" in describe(wanted)
     assert "several kinds" not in describe(job(section))
+    by_multiplier = job({"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.0, "metrics": METRICS})
+    assert planned_epsilon(by_multiplier) is whole_epsilon(by_multiplier) is None
+    assert "by how many examples a site has" in describe(by_multiplier)
 
 
 def test_a_preparation_beside_a_noise_multiplier_is_said_to_be_on_top() -> None:

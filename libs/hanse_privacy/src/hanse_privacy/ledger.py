@@ -4,6 +4,10 @@ A chained log (`hanse_fabric.chain`) of charges. A charge is on the disk before 
 whatever becomes of the answer: a round that is discarded was seen by somebody. Asking again for a charge that has not
 been settled (after a crash between the charge and the answer) costs nothing more, because nothing had left. Once it is
 settled, the same work again is a new release and a new charge.
+
+A run whose releases are of several kinds has an entry with all that it will release (`accounting.plan`) before its
+first charge. Charges still come one by one: the plan says how they are added up, in each scope whose first charge is
+the run's.
 """
 
 from __future__ import annotations
@@ -13,8 +17,7 @@ import os
 import re
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,18 +27,22 @@ from hanse_fabric.chain import ChainedLog, LogCheck, read_chain, verify_chain
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import LedgerHead
-from hanse_privacy.accounting.accountant import AccountantName, make_accountant
+from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.totals import AddedBy, Total
 from hanse_privacy.turns import Turn, Turns
 from hanse_privacy.witness import MISSING, RESTORED, Witness
 
 NAME = "privacy"
+PLAN = "plan"
 BY_EXAMPLES = "dp_sgd"
-"""Begins the notes of charges that follow from how many examples there are, also where all are in each sample."""
+"""Begins the notes of charges and plans that follow from how many examples there are, also where all are sampled."""
 _ROUNDING = 1 + 1e-9
 """A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
 OF_RUN = 1.01
 """A run whose noise is made for its whole budget does not exceed that by how exactly its parts are composed."""
+_Run = tuple[str, str, str]
 _HOME = re.compile(r"/[0-9a-f]{16}$")
 """Ends the names of works of one of several homes that share a ledger."""
 
@@ -89,13 +96,14 @@ class Charge:
 @dataclass(frozen=True, slots=True)
 class Balance:
     """Spent and allowed epsilon at `delta`; `epsilon` is None where there is no ceiling. `by_examples`: what is spent
-    tells how many examples the site has."""
+    tells how many examples the site has. `added_by`: how what is charged is added up."""
 
     scope: str
     spent: float
     delta: float
     epsilon: float | None
     by_examples: bool = False
+    added_by: AddedBy = "nothing"
 
     @property
     def remaining(self) -> float | None:
@@ -120,8 +128,10 @@ class Ledger:
         self._closed = False
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        self._totals: dict[str, Counter[Event]] = {}
-        self._runs: dict[tuple[str, str, str], Counter[Event]] = {}
+        self._whole = Total()
+        self._totals: dict[str, Total] = {}
+        self._runs: dict[_Run, Total] = {}
+        self._plans: dict[_Run, Plan] = {}
         self._open: dict[str, Charge] = {}
         self._by_examples: set[str] = set()
         self._witness, self._turns = Witness(), Turns()
@@ -130,13 +140,17 @@ class Ledger:
             for entry in read_chain(folder, NAME):
                 self._count(entry, entry["hash"])
 
-    def reserve(self, *charges: Charge, turn: Turn | None = None, run: Budget | None = None) -> Balance:
+    def reserve(
+        self, *charges: Charge, turn: Turn | None = None, run: Budget | None = None, plan: Plan | None = None
+    ) -> Balance:
         """Charge what one answer releases, before it is made: all or nothing. It is on the disk when this returns.
 
         Args:
             charges: of one project.
             turn: the site's part in a run that is charged as a whole.
             run: what the charges' run may cost one home, by terms that the site agreed to; None: they do not say.
+            plan: all that the run will release, these included, as far as it was said; it counts where the run was not
+                charged before.
 
         Returns:
             the project's balance, these included.
@@ -150,11 +164,16 @@ class Ledger:
             self._catch_up()
             taken = turn is not None and self._turns.is_new(turn)
             new = [charge for charge in charges if not self._is_open(charge)]
+            named = _run_of(charges[0])
+            if named in self._runs or named in self._plans:
+                plan = self._plans.get(named)
             if new:
-                self._check(new)
-                self._check_run(new, run)
+                self._check(new, plan)
+                self._check_run(new, run, plan)
             elif taken:
                 self._witness.require_whole()
+            if new and plan is not None and named not in self._plans:
+                self._write(_plan_body(named, plan))
             for charge in new:
                 self._write(_body(charge))
             if turn is not None and taken:
@@ -162,9 +181,10 @@ class Ledger:
             return self._balance(charges[0].project)
 
     def affords(self, *charges: Charge, alone: bool = False, run: Budget | None = None) -> bool:
-        """Whether the budgets have room for charges of one run as things stand. Nothing is charged.
+        """Whether the budgets have room for all charges of one run as things stand. Nothing is charged.
 
         Args:
+            charges: which are the run's plan, spread evenly.
             alone: as if nothing had been charged before.
             run: as in `reserve`.
 
@@ -173,9 +193,11 @@ class Ledger:
         """
         with self._alone():
             self._catch_up()
+            most = max(charge.count for charge in charges)
+            plan = Plan.of(((charge.event, charge.count) for charge in charges), rounds=most)
             try:
-                self._check(charges, alone=alone)
-                self._check_run(charges, run)
+                self._check(charges, plan, alone=alone)
+                self._check_run(charges, run, plan)
             except HanseError as error:
                 if error.code is not ErrorCode.POLICY:
                     raise
@@ -186,7 +208,8 @@ class Ledger:
         """Whether nothing was charged before that counts for a project: where the whole site has a budget, of any."""
         with self._alone():
             self._catch_up()
-            return not (self._all() if self._budgets.site is not None else self._totals.get(project))
+            counted = self._whole if self._budgets.site is not None else self._totals.get(project, Total())
+            return not counted.events
 
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, by its own budget and the whole site's; None where there is none."""
@@ -276,22 +299,20 @@ class Ledger:
             )
         return known is not None
 
-    def _check(self, charges: Sequence[Charge], *, alone: bool = False) -> None:
+    def _check(self, charges: Sequence[Charge], plan: Plan | None, *, alone: bool = False) -> None:
         self._witness.require_whole()
-        project, wanted = charges[0].project, Counter[Event]()
-        for charge in charges:
-            wanted[charge.event] += charge.count
+        project = charges[0].project
         scopes = (
-            (f"project {project}", self._budgets.of(project), self._totals.get(project, Counter())),
-            ("the whole site", self._budgets.site, self._all()),
+            (f"project {project}", self._budgets.of(project), self._totals.get(project, Total())),
+            ("the whole site", self._budgets.site, self._whole),
         )
         for scope, budget, charged in scopes:
             if budget is None:
                 continue
-            total = Counter[Event]() if alone else charged
-            after = self._epsilon(total + wanted, budget.delta)
+            total = Total() if alone else charged
+            after = total.with_more(_counted(charges), plan).epsilon(budget.delta, self._accountant)
             if not after <= budget.epsilon * _ROUNDING:  # nor where it is not a number
-                spent = self._epsilon(total, budget.delta)
+                spent = total.epsilon(budget.delta, self._accountant)
                 raise HanseError(
                     ErrorCode.POLICY,
                     f"the site's privacy budget forbids it: of {scope}, epsilon {spent:.4g} of {budget.epsilon:.4g} is "
@@ -300,14 +321,12 @@ class Ledger:
                     hint="the site's administrator decides, in the policy file (privacy)",
                 )
 
-    def _check_run(self, charges: Sequence[Charge], budget: Budget | None) -> None:
+    def _check_run(self, charges: Sequence[Charge], budget: Budget | None, plan: Plan | None) -> None:
         if budget is None:
             return
-        total = Counter(self._runs.get(_run_of(charges[0]), Counter()))
-        spent = self._epsilon(total, budget.delta, "pld")
-        for charge in charges:
-            total[charge.event] += charge.count
-        after = self._epsilon(total, budget.delta, "pld")
+        total = self._runs.get(_run_of(charges[0]), Total())
+        spent = total.epsilon(budget.delta, "pld")
+        after = total.with_more(_counted(charges), plan).epsilon(budget.delta, "pld")
         if not after <= budget.epsilon * OF_RUN:
             raise HanseError(
                 ErrorCode.POLICY,
@@ -321,6 +340,11 @@ class Ledger:
     def _count(self, entry: Mapping[str, Any], digest: str) -> None:
         if self._witness.add(entry, digest) or self._turns.add(entry):
             return
+        if entry["what"] == PLAN:
+            plan, project = Plan.from_json(entry), entry["project"]
+            self._plans.setdefault((project, entry["run"], entry["home"]), plan)
+            self._note(project, (event for event, _ in plan.releases), plan.note)
+            return
         name = f"{entry['project']}/{entry['run']}/{entry['work']}"
         if entry["what"] == "settled":
             self._open.pop(name, None)
@@ -328,30 +352,28 @@ class Ledger:
         event, count = Event.from_json(entry["event"]), int(entry["count"])
         charge = Charge(entry["project"], entry["run"], entry["work"], event, count, entry["note"])
         self._open[name] = charge
-        self._totals.setdefault(charge.project, Counter())[event] += count
-        self._runs.setdefault(_run_of(charge), Counter())[event] += count
-        if event.rate < 1 or charge.note.startswith(BY_EXAMPLES):
-            self._by_examples.add(charge.project)
+        run = _run_of(charge)
+        of_project, of_run = self._totals.setdefault(charge.project, Total()), self._runs.setdefault(run, Total())
+        for total in (self._whole, of_project, of_run):
+            total.add([(event, count)], self._plans.get(run))
+        self._note(charge.project, [event], charge.note)
 
-    def _epsilon(self, total: Counter[Event], delta: float, by: AccountantName | None = None) -> float:
-        accountant = make_accountant(by or self._accountant)
-        for event, count in total.items():
-            accountant.compose(event, count)
-        return accountant.epsilon(delta)
-
-    def _all(self) -> Counter[Event]:
-        return sum(self._totals.values(), Counter())
+    def _note(self, project: str, events: Iterable[Event], note: str) -> None:
+        """Note whether what is charged to a project tells how many examples the site has."""
+        if note.startswith(BY_EXAMPLES) or any(event.rate < 1 for event in events):
+            self._by_examples.add(project)
 
     def _balance(self, project: str) -> Balance:
-        total = self._totals.get(project, Counter())
+        total = self._totals.get(project, Total())
         return self._make(project, self._budgets.of(project), total, by_examples=project in self._by_examples)
 
     def _site_balance(self) -> Balance:
-        return self._make("site", self._budgets.site, self._all(), by_examples=bool(self._by_examples))
+        return self._make("site", self._budgets.site, self._whole, by_examples=bool(self._by_examples))
 
-    def _make(self, scope: str, budget: Budget | None, total: Counter[Event], *, by_examples: bool) -> Balance:
+    def _make(self, scope: str, budget: Budget | None, total: Total, *, by_examples: bool) -> Balance:
         delta = budget.delta if budget else Budget(1.0).delta
-        return Balance(scope, self._epsilon(total, delta), delta, budget.epsilon if budget else None, by_examples)
+        spent, allowed = total.epsilon(delta, self._accountant), budget.epsilon if budget else None
+        return Balance(scope, spent, delta, allowed, by_examples, total.added_by(self._accountant))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -387,7 +409,16 @@ def _body(charge: Charge) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run_of(charge: Charge) -> tuple[str, str, str]:
+def _plan_body(run: _Run, plan: Plan) -> dict[str, Any]:
+    project, name, home = run
+    return {"what": PLAN, "project": project, "run": name, "home": home, **plan.to_json()}
+
+
+def _counted(charges: Iterable[Charge]) -> list[tuple[Event, int]]:
+    return [(charge.event, charge.count) for charge in charges]
+
+
+def _run_of(charge: Charge) -> _Run:
     """Project, run, and the home of several that share the ledger, which are each a site of the run."""
     home = _HOME.search(charge.work)
     return charge.project, charge.run, "" if home is None else home[0]

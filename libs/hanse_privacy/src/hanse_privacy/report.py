@@ -13,7 +13,7 @@ from typing import assert_never
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.accounting.accountant import delta_of_alike
 from hanse_privacy.accounting.parts import share_of
-from hanse_privacy.accounting.several import filtered_epsilon, rho_of_normal
+from hanse_privacy.accounting.several import filtered_epsilon, normal_and_pure, rho_of_normal
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -105,45 +105,64 @@ def preparation_epsilon(privacy: Privacy) -> float:
 
 
 def whole_epsilon(job: Job) -> float | None:
-    """The most that a run charges to a site's budget, each step done once: training, with the metrics' noise on top.
+    """The most that a run charges to a site's budget, also to one that unlike runs are charged to, each step done once:
+    training, with preparation and metrics.
 
     None without a section `privacy`, and where a site's ledger alone can say: where it depends on the site's number of
     examples or on the model's size, also because its releases are of several kinds, or where the literal scale is
     charged as what it is.
     """
+    privacy, added = job.privacy, _sum(job)
+    if privacy is None or added is None or not of_several_kinds(job, privacy):
+        return added
+    parted = _normal_and_metrics(job, privacy)
+    if parted is None:
+        return None
+    rho, each, many = parted
+    charged = filtered_epsilon(rho, each, many, privacy.delta)
+    return max(added, charged) if math.isfinite(charged) else None
+
+
+def planned_epsilon(job: Job) -> float | None:
+    """What a run's plan costs at most in a budget that nothing else is charged to; None as for `whole_epsilon`, but not
+    because releases are of several kinds, which cost no more than their sum."""
+    privacy, added = job.privacy, _sum(job)
+    if privacy is None or added is None or not of_several_kinds(job, privacy):
+        return added
+    parted = _normal_and_metrics(job, privacy)
+    if parted is None:
+        return added
+    rho, each, many = parted
+    return min(added, normal_and_pure(rho, {each: many}, delta_of_alike(privacy.delta)))
+
+
+def _sum(job: Job) -> float | None:
+    """Of the epsilons of a run's parts; None where that depends on each site."""
     privacy = job.privacy
     if privacy is None or (privacy.placement == "distributed" and privacy.scale == "literal"):
         return None
     epsilon = run_epsilon(privacy, job.rounds)
     if epsilon is None or not math.isfinite(epsilon):
         return None
-    epsilon = max([epsilon, *privacy.site_epsilon.values()])
-    if privacy.preparation is not None and privacy.preparation.noise_multiplier is not None:
-        epsilon += preparation_epsilon(privacy)
-    if by_filter(job, privacy):
-        return filtered(job, privacy)
-    if privacy.metrics is None:
-        return epsilon
-    return epsilon + answers(job, privacy) * privacy.metrics.epsilon
+    added = max([epsilon, *privacy.site_epsilon.values()]) + preparation_epsilon(privacy)
+    if privacy.metrics is not None:
+        added += answers(job, privacy) * privacy.metrics.epsilon
+    return added
 
 
-def by_filter(job: Job, privacy: Privacy) -> bool:
-    """Whether a ledger adds a run's releases up by its filter: they are of several kinds, and one has normal noise."""
+def of_several_kinds(job: Job, privacy: Privacy) -> bool:
+    """Whether a run's releases are of several kinds, one of them normal noise: a ledger adds them up by the run's plan
+    (`accounting.plan`), for less than their sum."""
     told = privacy.metrics is not None and answers(job, privacy) > 0
     if privacy.mechanism == "dp_sgd":  # of samples, which the preparation's noise is not
         return told or privacy.preparation is not None
     return told and privacy.mechanism in (*_GAUSSIAN, "dp_ftrl")
 
 
-def filtered(job: Job, privacy: Privacy, *, delta: float | None = None) -> float | None:
-    """What a ledger's filter charges for a run's releases of several kinds; None where that depends on each site.
-
-    Args:
-        delta: of the budget; None: the section's.
-    """
+def _normal_and_metrics(job: Job, privacy: Privacy) -> tuple[float, float, int] | None:
+    """Rho of all normal noise of a run, epsilon of each answer's metrics, and how many there are; None where that
+    depends on each site."""
     if privacy.mechanism == "dp_sgd" or privacy.metrics is None:
-        return None
-    if privacy.placement == "distributed" and privacy.scale == "literal":
         return None
     before = preparation_epsilon(privacy)
     if privacy.epsilon is None:
@@ -155,10 +174,7 @@ def filtered(job: Job, privacy: Privacy, *, delta: float | None = None) -> float
     if any(epsilon is None or not math.isfinite(epsilon) for epsilon, _ in parts):
         return None
     rho = math.fsum(rho_of_normal(epsilon, delta_of_alike(delta)) for epsilon, delta in parts if epsilon)
-    many, each = answers(job, privacy), privacy.metrics.epsilon
-    added = math.fsum(epsilon for epsilon, _ in parts if epsilon) + many * each
-    charged = filtered_epsilon(rho, each, many, privacy.delta if delta is None else delta)
-    return max(added, charged) if math.isfinite(charged) else None
+    return rho, privacy.metrics.epsilon, answers(job, privacy)
 
 
 def answers(job: Job, privacy: Privacy) -> int:
@@ -240,8 +256,8 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
             "By what is said above, the preparation of the tables: its sums have a noise multiplier of "
             f"{privacy.preparation.noise_multiplier:g}, which costs epsilon {preparation_epsilon(privacy):.4g}, on top."
         )
-    if by_filter(job, privacy):
-        said.append(_filtered_in_words(job, privacy))
+    if of_several_kinds(job, privacy):
+        said.append(_planned_in_words(job))
     if privacy.metrics is not None:
         said.append(_metrics_in_words(job, privacy, privacy.metrics))
     elif job.evaluate.every:
@@ -284,17 +300,18 @@ def _parted_in_words(one: str) -> str:
     )
 
 
-def _filtered_in_words(job: Job, privacy: Privacy) -> str:
-    charged = filtered(job, privacy)
+def _planned_in_words(job: Job) -> str:
+    planned, beside = planned_epsilon(job), whole_epsilon(job)
     much = (
-        "by how many examples a site has, mostly 1.3 to 2.5 times as much; hanse run check --sites asks before whether "
-        "that is within a site's budget and the project's terms, and a run that is not is refused in its middle"
-        if charged is None
-        else f"epsilon {charged:.4g} for the whole run, at delta {privacy.delta:g}"
+        "by how many examples a site has, and no more than their sum (hanse run check --sites asks each site)"
+        if planned is None
+        else f"at most epsilon {planned:.4g}"
     )
+    most = "mostly 1.3 to 2.5 times as much" if beside is None else f"epsilon {beside:.4g} of this one"
     return (
-        "What a site's ledger charges: its releases are of several kinds, of which the ledger does not know beforehand "
-        f"how many will be asked, so it charges more than they cost together: {much}."
+        "What a site's ledger charges: the run's releases are of several kinds, of which it says before the first how "
+        f"many there will be, so that the ledger adds them up by that plan: {much}. In a budget that unlike runs are "
+        f"charged to, too, a filter adds all of them up, and tells more: {most}."
     )
 
 

@@ -21,12 +21,14 @@ from hanse_learning.preparation.plan import (
     rings,
     search,
 )
+from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.joint import Computation
 from hanse_schemas.job import Job
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.joint_sums import Computing, JointSums
+from hanse_workflows.round_asks import config_of
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 
@@ -69,6 +71,13 @@ async def prepared(run: Verbs) -> Job:
 def asked_of_tables(prepare: Prepare) -> dict[str, Any]:
     """What sites are told of a preparation. Pure."""
     return {"prepare": list(prepare.columns), **({} if prepare.classes is None else {"classes": prepare.classes})}
+
+
+def rounds_after(job: Job) -> dict[str, Any]:
+    """What sites are told of the rounds that follow a preparation with noise, so that the plan that their ledgers add
+    the run up by is said before its first release. Pure."""
+    config = config_of(job)
+    return {"follows": {"train": config["train"], "evaluate": config["evaluate"]}}
 
 
 def _weighted(run: Verbs, rows: tuple[int, ...]) -> dict[str, Any]:
@@ -114,7 +123,11 @@ async def _of_sums(run: Verbs, prepare: Prepare) -> tuple[Preparation, tuple[int
     section = asked_of_tables(prepare)
     terms, privacy = None, run.job.privacy
     if privacy is not None:
-        terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=1, active=len(members))
+        rounds = run.job.rounds
+        terms = PrivacyTerms(
+            privacy=privacy, rounds=rounds, round=1, active=len(members), correlation=matrix_of(privacy, rounds)
+        )
+        section |= rounds_after(run.job)
     computing = Computing(TaskKind.PREPARE, lambda asked: section | dict(asked.settings), privacy=terms)
     sums = JointSums(run, computing, members)
     if privacy is not None:

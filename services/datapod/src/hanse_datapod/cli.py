@@ -134,7 +134,7 @@ def _used(given: argparse.Namespace) -> None:
 
 def _budget(given: argparse.Namespace) -> int:
     from hanse_datapod.policy.site_policy import load_policy
-    from hanse_datapod.privacy.budget import balances, charged
+    from hanse_datapod.privacy.books import balances, charged, how
     from hanse_privacy.ledger import verify_ledger
 
     policy = load_policy(given.policy).privacy
@@ -147,14 +147,15 @@ def _budget(given: argparse.Namespace) -> int:
     if given.json:
         shown = [
             {"scope": row.scope, "spent": row.spent, "delta": row.delta, "epsilon": row.epsilon,
-             "remaining": row.remaining}
+             "remaining": row.remaining, "added_by": row.added_by}
             for row in rows
         ]  # fmt: skip
         print(json.dumps({"entries": found.entries if found is not None else 0, "balances": shown}))
         return 0
     for row in rows:
         allowed = "no limit" if row.epsilon is None else f"{row.epsilon:g}, {row.remaining:.4g} remains"
-        print(f"{row.scope}: epsilon {row.spent:.4g} is spent at delta {row.delta:g}; allowed: {allowed}")
+        spent = f"epsilon {row.spent:.4g} is spent at delta {row.delta:g}"
+        print(f"{row.scope}: {spent}; allowed: {allowed}{how(row.added_by)}")
     return 0
 
 

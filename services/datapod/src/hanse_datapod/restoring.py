@@ -87,7 +87,7 @@ def _renew(given: argparse.Namespace) -> None:
 
 def _ledger_restored(given: argparse.Namespace) -> None:
     from hanse_datapod.policy.site_policy import load_policy
-    from hanse_datapod.privacy.budget import restore_ledger
+    from hanse_datapod.privacy.books import restore_ledger
 
     if (given.project is None) != (given.spent is None):
         raise HanseError(ErrorCode.INVALID_INPUT, "--project and --spent: give both or neither")

@@ -6,6 +6,7 @@ from typing import Literal, Protocol, get_args
 
 from hanse_fabric.errors import invalid
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.plan import Plan
 
 AccountantName = Literal["rdp", "pld"]
 
@@ -52,9 +53,12 @@ def accountant_of(placement: str, own: AccountantName) -> AccountantName:
     return "pld" if placement == "distributed" else own
 
 
-def make_accountant(name: AccountantName = "pld") -> Accountant:
-    """`pld` is tight for releases of one kind, and proved for those that are chosen by what came before; `rdp` is
-    looser, and its proof is for releases that are fixed beforehand.
+def make_accountant(name: AccountantName = "pld", plan: Plan | None = None) -> Accountant:
+    """`pld` is tight for releases of one kind or of a plan, and proved for those that are chosen by what came before;
+    `rdp` is looser, its proof is for releases that are fixed beforehand, and it needs no plan.
+
+    Args:
+        plan: was said before the first release, which is a part of it.
 
     Raises:
         HanseError: INVALID_INPUT for another name.
@@ -63,7 +67,7 @@ def make_accountant(name: AccountantName = "pld") -> Accountant:
         case "pld":
             from hanse_privacy.accounting.pld import PldAccountant
 
-            return PldAccountant()
+            return PldAccountant(plan)
         case "rdp":
             from hanse_privacy.accounting.rdp import RdpAccountant
 

@@ -11,13 +11,10 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
 from hanse_learning.preparation.plan import needs_sums
-from hanse_privacy.ledger import OF_RUN
-from hanse_privacy.report import by_filter, filtered
 from hanse_schemas.job import Job
 from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import Prepare, features_schema
 from hanse_schemas.protocols import asked_by_counts, asked_by_job, coarse_bins, protocol
-from hanse_schemas.terms import AT_DELTA, ProjectTerms
 from hanse_workflows.quorum import counted
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
@@ -38,7 +35,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
             not uploaded; CONFLICT where sites that are there do not know what the job asks.
     """
     check_submitted(job, schema=project.data_schema)
-    if project.terms is not None and (broken := project.terms.broken_by(job) or dearer_than_agreed(job, project.terms)):
+    if project.terms is not None and (broken := project.terms.broken_by(job)):
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             f"job: it asks more than the sites of {project.name} agreed to: {'; '.join(broken)}",
@@ -63,36 +60,8 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     job, coarser = as_sites_allow(job, told)
     return job, (
         *warnings, *coarser, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job),
-        *_waiting(len(enrolled), job), *dearer_at_some(job, project.terms),
+        *_waiting(len(enrolled), job),
     )  # fmt: skip
-
-
-def dearer_than_agreed(job: Job, terms: ProjectTerms) -> list[str]:
-    """Where sites' ledgers will charge a run, whose releases are of several kinds, more than its terms let: each site
-    would refuse in the middle."""
-    most = terms.asked.epsilon
-    if most is None or job.privacy is None or not by_filter(job, job.privacy):
-        return []
-    charged = filtered(job, job.privacy, delta=AT_DELTA)
-    if charged is None or charged <= most * OF_RUN:
-        return []
-    return [
-        f"privacy.epsilon: sites' ledgers charge {charged:.4g} for the rounds with what is told beside them, which are "
-        f"releases of several kinds; agreed: {most:g} at delta {AT_DELTA:g}"
-    ]
-
-
-def dearer_at_some(job: Job, terms: ProjectTerms | None) -> tuple[str, ...]:
-    """Where that depends on how many examples each site has."""
-    if terms is None or terms.asked.epsilon is None or job.privacy is None or not by_filter(job, job.privacy):
-        return ()
-    if filtered(job, job.privacy, delta=AT_DELTA) is not None:
-        return ()
-    return (
-        f"privacy: sites agreed to epsilon {terms.asked.epsilon:g}; their ledgers charge releases of several kinds, "
-        "here samples beside a preparation or metrics, with mostly 1.3 to 2.5 times their epsilon, and refuse in the "
-        "middle of the run what is more: ask before (hanse run check --sites), or give privacy.epsilon that much less",
-    )
 
 
 def told_by_sums(job: Job) -> tuple[str, ...]:

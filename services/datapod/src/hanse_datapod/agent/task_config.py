@@ -13,7 +13,7 @@ from hanse_datapod.home.folders import masked
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Task
 
-_SECTIONS = ("model", "train", "evaluate", "code", "codec", "plugins", "preparation", "study", "settings")
+_SECTIONS = ("model", "train", "evaluate", "code", "codec", "plugins", "preparation", "study", "settings", "follows")
 SITES_OWN = ("privacy",)
 """Sections that the site's budget writes."""
 

@@ -35,7 +35,8 @@ from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.masking.model_file import check_model_file
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import Reservation, SiteBudget
+from hanse_datapod.privacy.budget import SiteBudget
+from hanse_datapod.privacy.reservation import Reservation
 from hanse_datapod.privacy.shared_turns import SharedTurns, is_shared
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest

@@ -10,7 +10,7 @@ from hanse_datapod.agent.preflight import tells_examples
 from hanse_datapod.home.pause import paused
 from hanse_datapod.policy.in_words import in_words
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import spent_of
+from hanse_datapod.privacy.books import spent_of
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import BudgetTold
 from hanse_fabric.messages.tasks import MOST_RULE, MOST_RULES

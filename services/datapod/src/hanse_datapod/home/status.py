@@ -21,7 +21,7 @@ from hanse_datapod.home.outbox import LOG
 from hanse_datapod.home.pause import paused
 from hanse_datapod.policy.in_words import in_words
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import balances
+from hanse_datapod.privacy.books import balances, how
 from hanse_fabric.messages import Outcome, Result
 from hanse_site import load_identity
 from hanse_site.consent import agreements, to_agree
@@ -89,7 +89,7 @@ class SiteStatus:
     def _budget(self) -> list[dict[str, Any]]:
         return [
             {"scope": row.scope, "spent": row.spent, "delta": row.delta, "epsilon": row.epsilon,
-             "remaining": row.remaining}
+             "remaining": row.remaining, "added_by": row.added_by}
             for row in balances(self._home, self._policy.privacy)
         ]  # fmt: skip
 
@@ -163,7 +163,8 @@ def lines(told: Mapping[str, Any]) -> list[str]:
     shown += ["policy:", *(f"  {each}" for each in told["policy"]), "privacy budget:"]
     for row in told["budget"]:
         left = "no limit" if row["epsilon"] is None else f"{row['remaining']:.4g} of {row['epsilon']:g} is left"
-        shown.append(f"  {row['scope']}: epsilon {row['spent']:.4g} is spent at delta {row['delta']:g}; {left}")
+        spent = f"epsilon {row['spent']:.4g} is spent at delta {row['delta']:g}"
+        shown.append(f"  {row['scope']}: {spent}; {left}{how(row.get('added_by', ''))}")
     for code in told["code"]:
         by = f"approved by the {code['approved']}" if code["approved"] else "not approved: it does not run"
         digest = f"; digest {code['digest']}" if code["digest"] else ""

@@ -1,21 +1,31 @@
-"""What a whole run would be charged at a site, before it has begun."""
+"""What a whole run will be charged at a site, before it has begun."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.privacy.charges import numbers_of
 from hanse_datapod.privacy.metrics import covered_metrics
 from hanse_datapod.privacy.preparation import preparation_noise
-from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.plan import Plan
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Charge
 
 _SIZED = frozenset({"dp_sgd", "staircase"})
 """Mechanisms whose charge depends on how many examples there are, or on how many numbers a model has."""
+
+
+_READ = ("train", "evaluate")
+"""Sections that say what rounds and evaluations cost."""
 
 
 def stands_for_all(task: Task, examples: int | None) -> bool:
@@ -52,22 +62,63 @@ def expected_charges(
     known = examples is not None and privacy.mechanism == "dp_sgd"
     if stands_for_all(task, examples) and not given:
         return None
+    prepares = TaskKind.PREPARE.value in task.config.get("kinds", ())
+    releases = _releases(
+        task, task.privacy, rounds, policy, examples=examples or 1, coordinates=lambda: 1,
+        units=units if known else None, prepares=prepares,
+    )  # fmt: skip
+    return [Charge(task.project, task.run, "check", event, count) for event, count in releases]
+
+
+def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | None, units: int | None) -> Plan | None:
+    """All that the run of its first charged task will release at this site, as far as that task says it; None where all
+    is of one kind, or where the task does not say it.
+
+    A hub that lies about it gains nothing: what is charged is what is asked, and a plan that is another only adds it up
+    to more.
+    """
+    terms = task.privacy
+    if terms is None or (model is None and terms.privacy.mechanism == "staircase"):
+        return None
+    prepares = task.kind is TaskKind.PREPARE
+    if prepares:
+        follows = task.config.get("follows")
+        if not isinstance(follows, Mapping):  # of a hub that does not say what comes after
+            return None
+        read = {name: told for name in _READ if isinstance(told := follows.get(name), Mapping)}
+        task = task.model_copy(update={"config": {**task.config, **read}})
+    try:
+        releases = _releases(
+            task, terms, terms.rounds, policy, examples=examples,
+            coordinates=None if model is None else partial(numbers_of, model), units=units, prepares=prepares,
+        )  # fmt: skip
+        return Plan.of(releases, terms.rounds, f"{terms.privacy.mechanism}, {terms.privacy.placement}: all of the run")
+    except HanseError:
+        return None  # what cannot be kept is refused where it is asked
+
+
+def _releases(
+    task: Task, terms: PrivacyTerms, rounds: int, policy: PrivacyPolicy, *, examples: int,
+    coordinates: Callable[[], int] | None, units: int | None, prepares: bool,
+) -> list[tuple[Event, int]]:  # fmt: skip
+    """What so many rounds release, with the evaluations between them and the preparation before."""
     noise, _ = terms_of_work(
-        task.privacy, task.participant, task.config, examples=examples or 1, coordinates=lambda: 1,
-        units=units if known else None, accountant=policy.accountant,
+        terms, task.participant, task.config, examples=examples, coordinates=coordinates, units=units,
+        accountant=policy.accountant,
     )  # fmt: skip
     times = 1 if noise.unit == "run" else rounds  # dp_ftrl is charged once
-    charges = [Charge(task.project, task.run, "check", event, count * times) for event, count in noise.charged]
-    if TaskKind.PREPARE.value in task.config.get("kinds", ()):
+    found = [(event, count * times) for event, count in noise.charged]
+    if prepares:
         drawn = preparation_noise(task.model_copy(update={"kind": TaskKind.PREPARE}), policy.accountant)
-        charges.append(Charge(task.project, task.run, "check", drawn.event))
+        found.append((drawn.event, 1))
     covered = [covered_metrics(task.model_copy(update={"kind": kind})) for kind in (TaskKind.TRAIN, TaskKind.EVALUATE)]
     for metrics, times in zip(covered, (rounds, _evaluations(task, rounds)), strict=True):
         if metrics is not None and times:
-            charges.append(Charge(task.project, task.run, "check", Event("pure", metrics.asked.epsilon), times))
-    return charges
+            found.append((Event("pure", metrics.asked.epsilon), times))
+    return found
 
 
 def _evaluations(task: Task, rounds: int) -> int:
-    every = (task.config.get("evaluate") or {}).get("every", 1)
+    asked = task.config.get("evaluate") or {}
+    every = asked.get("every", 1) if isinstance(asked, Mapping) else 0
     return -(-rounds // every) if isinstance(every, int) and every > 0 else 0

@@ -100,7 +100,7 @@ class RehearsedSite:
             return told_of(preparation_noise(alone), task)
         if task.kind is not TaskKind.TRAIN:
             return {}
-        from hanse_datapod.privacy.budget import numbers_of
+        from hanse_datapod.privacy.charges import numbers_of
         from hanse_learning.site.private_terms import terms_of_work
 
         train = self._data.train

@@ -1,0 +1,336 @@
+"""A run's plan: what is released of it is charged by the plan's own row, never below what was released, and whatever
+else is asked is charged beside it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.chain import read_chain
+from hanse_fabric.errors import HanseError
+from hanse_privacy.accounting.accountant import delta_of_alike, make_accountant
+from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.plan import Plan, is_normal, rho_of
+from hanse_privacy.accounting.several import normal_and_pure, rho_of_normal
+from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger
+from hanse_privacy.noise.gaussian import gaussian_epsilon
+from privacy_oracle import epsilon_of_mixed
+
+DELTA = 1e-5
+METRICS, STEP, BEFORE = Event("pure", 0.05), gaussian(1.1, 0.02), gaussian(20.0)
+ROUNDS, STEPS = 10, 47
+RUN = Plan.of([(STEP, ROUNDS * STEPS), (BEFORE, 1), (METRICS, ROUNDS)], ROUNDS)
+assert RUN is not None
+
+
+def epsilon(*events: tuple[Event, int], plan: Plan | None = None, delta: float = DELTA) -> float:
+    accountant = make_accountant("pld", plan)
+    for event, count in events:
+        accountant.compose(event, count)
+    return accountant.epsilon(delta)
+
+
+def plan(*releases: tuple[Event, int], rounds: int = ROUNDS) -> Plan:
+    made = Plan.of(releases, rounds)
+    assert made is not None
+    return made
+
+
+SEVERAL = [
+    [(STEP, 470), (METRICS, 10)],
+    [(STEP, 470), (gaussian(20.0), 1), (METRICS, 10)],
+    [(gaussian(0.6, 0.005), 3000), (Event("pure", 0.3), 5)],
+    [(gaussian(8.0), 10), (Event("pure", 0.1), 20)],
+    [(gaussian(3.0), 1), (Event("pure", 1.0), 2)],
+    [(laplace(20.0), 50), (Event("pure", 0.05), 50)],
+    [(Event("pure", 0.02), 100), (Event("pure", 0.3), 4)],
+]
+
+
+@pytest.mark.parametrize("releases", SEVERAL, ids=[str(number) for number in range(len(SEVERAL))])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
+def test_all_of_a_plan_costs_at_most_one_percent_more_than_its_true_epsilon_and_never_less(
+    releases: list[tuple[Event, int]], delta: float
+) -> None:
+    true = epsilon_of_mixed([(event.kind, event.amount, event.rate, count) for event, count in releases], delta)
+    assert true <= epsilon(*releases, plan=plan(*releases), delta=delta) <= 1.01 * true
+    assert epsilon(*releases, delta=delta) >= true  # by the filter
+
+
+def test_a_plan_costs_less_than_the_filter_told_of_it() -> None:
+    assert epsilon(*RUN.releases, plan=RUN) < 0.75 * epsilon(*RUN.releases)
+
+
+def test_all_of_one_kind_has_no_plan_nor_has_what_no_distribution_is_known_of() -> None:
+    assert Plan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (Event("chance", 2.0**-64), 10)], 10) is None
+    assert Plan.of([(STEP, 4), (STEP, 4)], 2) is None
+    assert Plan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
+
+
+@given(
+    st.integers(1, 30), st.integers(1, 40), st.integers(1, 12),
+    st.lists(st.sampled_from(["step", "before", "metrics", "other normal"]), min_size=1, max_size=60),
+)  # fmt: skip
+@settings(deadline=None, max_examples=200)
+def test_what_a_plan_charges_holds_all_that_was_released_and_only_ever_grows(
+    rounds: int, steps: int, every: int, asked: list[str]
+) -> None:
+    kinds = {"step": STEP, "before": BEFORE, "metrics": METRICS, "other normal": gaussian(9.0)}
+    made = plan((STEP, rounds * steps), (BEFORE, 1), (METRICS, -(-rounds // every)), rounds=rounds)
+    done: dict[Event, int] = {}
+    before: dict[Event, int] = {}
+    for name in asked:
+        done[kinds[name]] = done.get(kinds[name], 0) + (steps if name == "step" else 1)
+        reached = made.reached(done)
+        assert reached is not None
+        amounts = dict(reached)
+        assert all(amounts[event] >= count for event, count in done.items() if not is_normal(event))
+        needed = math.fsum(rho_of(event) * count for event, count in done.items())
+        assert math.fsum(rho_of(event) * count for event, count in reached) >= needed * (1 - 1e-11)
+        assert all(amounts[event] >= count for event, count in before.items())  # a row, in which each holds the last
+        before = amounts
+
+
+def test_a_run_in_its_order_is_charged_round_by_round_and_in_the_end_for_its_plan() -> None:
+    done = {BEFORE: 1}
+    for number in range(1, ROUNDS + 1):
+        done |= {STEP: number * STEPS, METRICS: number}
+        assert RUN.reached(done) == plan((STEP, number * STEPS), (BEFORE, 1), (METRICS, number)).releases
+    more = RUN.reached(done | {STEP: (ROUNDS + 1) * STEPS})
+    assert more is not None
+    assert dict(more) == {STEP: (ROUNDS + 1) * STEPS, METRICS: ROUNDS + 1, BEFORE: 2}
+    assert RUN.reached(done | {laplace(1.0): 1}) is None
+    assert plan((STEP, 10), (METRICS, 1)).reached({gaussian(4.0): 1}) is None  # the plan has no normal noise on all
+
+
+def test_a_run_that_stops_early_is_charged_for_what_it_did() -> None:
+    half = [(STEP, ROUNDS // 2 * STEPS), (BEFORE, 1), (METRICS, ROUNDS // 2)]
+    true = epsilon_of_mixed([(event.kind, event.amount, event.rate, count) for event, count in half], DELTA)
+    assert true <= epsilon(*half, plan=RUN) <= 1.01 * true
+
+
+def test_beyond_a_plan_the_filter_has_its_own_share_of_delta() -> None:
+    beyond = (*RUN.releases, (laplace(50.0), 1))
+    assert epsilon(*beyond, plan=RUN) == epsilon(*beyond)
+    many = ((METRICS, 500), (STEP, 1))  # of which a plan's row would have 500 rounds of training
+    assert epsilon(*many, plan=RUN) == epsilon(*many)
+
+
+def test_no_chances_of_a_plan_are_forgotten() -> None:
+    chance = Event("chance", 4e-6)
+    asked = plan((gaussian(5.0), 2), (METRICS, 2), (chance, 2), rounds=2)
+    with_chances = epsilon((gaussian(5.0), 2), (METRICS, 2), (chance, 2), plan=asked)
+    without = epsilon((gaussian(5.0), 2), (METRICS, 2), plan=plan((gaussian(5.0), 2), (METRICS, 2), rounds=2))
+    assert with_chances > without
+    assert epsilon((gaussian(5.0), 3), (METRICS, 3), (chance, 3), plan=asked) == math.inf
+
+
+@given(st.floats(0.01, 3.0), st.integers(1, 60), st.floats(0.01, 1.0), st.sampled_from([1e-3, 1e-5, 1e-9]))
+@settings(deadline=None, max_examples=30)
+def test_normal_noise_beside_others_costs_between_itself_and_their_sum(
+    each: float, count: int, rho: float, delta: float
+) -> None:
+    alone = gaussian_epsilon(1 / math.sqrt(2 * rho), delta)
+    both = normal_and_pure(rho, {each: count}, delta)
+    assert alone * (1 - 1e-9) <= both <= (alone + each * count) * (1 + 1e-6)
+    assert normal_and_pure(rho, {}, delta) == pytest.approx(alone, rel=1e-6)
+    assert normal_and_pure(rho_of_normal(2.0, delta), {each: count}, delta) >= 2.0 * (1 - 1e-6)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 0.3, 0.7, 1.5]), st.integers(1, 4)),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda one: one[0],
+    ),
+    st.floats(0.0, 2.0),
+)
+@settings(deadline=None, max_examples=30)
+def test_nobody_who_chooses_the_order_and_when_to_stop_by_the_answers_learns_more_than_all_of_a_plan_tells(
+    pure: list[tuple[float, int]], at: float
+) -> None:
+    """The best that anybody can do, by all ways to go on from each row of answers."""
+    epsilons = [epsilon for epsilon, _ in pure]
+
+    @cache
+    def best(left: tuple[int, ...], ups: tuple[int, ...]) -> float:
+        loss = math.fsum(number * epsilon for number, epsilon in zip(ups, epsilons, strict=True))
+        found = max(0.0, -math.expm1(at - loss))  # stopping here
+        for one, epsilon in enumerate(epsilons):
+            if not left[one]:
+                continue
+            fewer = tuple(count - (number == one) for number, count in enumerate(left))
+            likely = 1 / (1 + math.exp(-epsilon))
+            up, down = (tuple(count + sign * (number == one) for number, count in enumerate(ups)) for sign in (1, -1))
+            found = max(found, likely * best(fewer, up) + (1 - likely) * best(fewer, down))
+        return found
+
+    delta = best(tuple(count for _, count in pure), (0,) * len(pure))
+    assume(delta > 1e-6)
+    assert normal_and_pure(0.0, dict(pure), delta) == pytest.approx(at, rel=1e-5, abs=1e-5)
+
+
+def test_what_is_too_much_to_look_at_or_has_no_delta_is_told_as_such() -> None:
+    assert normal_and_pure(0.1, {0.1: 10**6}, DELTA) == math.inf
+    assert normal_and_pure(0.1, {0.1: 1}, 0.0) == math.inf
+    million = [(Event("pure", 1e-5), 10**6), (METRICS, 3)]
+    assert 0.05 < epsilon(*million, plan=plan(*million)) <= 10.15
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"releases": [], "rounds": 0, "note": ""},
+        {"releases": [{"event": {}, "count": 1}], "rounds": 1, "note": ""},
+        {"releases": [{"event": STEP.to_json(), "count": 0}], "rounds": 1, "note": ""},
+        {"releases": [{"event": STEP.to_json(), "count": 1}] * 2, "rounds": 1, "note": ""},
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_none_is_refused(body: dict[str, object]) -> None:
+    with pytest.raises(HanseError, match=r"plan|event"):
+        Plan.from_json(body)
+    assert Plan.from_json(RUN.to_json()) == RUN
+
+
+def charges(number: int, run: str = "r", *, project: str = "p", attempt: int = 1) -> list[Charge]:
+    work = f"{number}/{attempt}"
+    train, told = Charge(project, run, work, STEP, STEPS), Charge(project, run, f"{work}/metrics", METRICS)
+    return [Charge(project, run, "before", BEFORE)] if number == 0 else [train, told]
+
+
+def played(folder: Path, rounds: int = ROUNDS, *, said: Plan | None = RUN, run: str = "r", project: str = "p") -> None:
+    """A run, with a restart between any two rounds."""
+    for number in range(rounds + 1):
+        ledger = Ledger(folder, Budgets())
+        ledger.reserve(*charges(number, run, project=project), plan=said)
+        for charge in charges(number, run, project=project):
+            ledger.settle(charge)
+        ledger.close()
+
+
+def spent(folder: Path, **scopes: float) -> dict[str, tuple[float, str]]:
+    ledger = Ledger(folder, Budgets(projects={name: Budget(1.0, delta) for name, delta in scopes.items()}))
+    found: dict[str, tuple[float, str]] = {
+        balance.scope: (balance.spent, balance.added_by) for balance in ledger.balances()
+    }
+    ledger.close()
+    return found
+
+
+def test_a_run_with_a_plan_has_one_entry_for_it_and_costs_what_the_plan_does(tmp_path: Path) -> None:
+    played(tmp_path)
+    whole = epsilon(*RUN.releases, plan=RUN)
+    assert spent(tmp_path) == {"site": (whole, "plan"), "p": (whole, "plan")}
+    assert [entry["what"] for entry in read_chain(tmp_path, NAME)][:2] == [PLAN, "charge"]
+    assert [entry["what"] for entry in read_chain(tmp_path, NAME)].count(PLAN) == 1
+
+
+def test_without_a_plan_a_ledger_tells_what_it_told_before(tmp_path: Path) -> None:
+    """As ledgers of earlier versions are: their entries have none."""
+    played(tmp_path, said=None)
+    assert spent(tmp_path)["p"] == (epsilon(*RUN.releases), "filter")
+
+
+def test_what_a_run_says_after_it_was_charged_is_no_plan(tmp_path: Path) -> None:
+    played(tmp_path, 3, said=None)
+    played(tmp_path, said=RUN)  # the same rounds once more, and others
+    assert PLAN not in [entry["what"] for entry in read_chain(tmp_path, NAME)]
+    assert spent(tmp_path)["p"][1] == "filter"
+
+
+def test_a_second_plan_of_a_run_changes_nothing(tmp_path: Path) -> None:
+    played(tmp_path, 3)
+    ledger = Ledger(tmp_path, Budgets())
+    ledger.reserve(*charges(4), plan=plan((STEP, 1), (METRICS, 9)))
+    ledger.close()
+    assert [entry["what"] for entry in read_chain(tmp_path, NAME)].count(PLAN) == 1
+
+
+def test_the_same_run_again_is_within_the_plans_row_and_another_is_added_up_by_the_filter(tmp_path: Path) -> None:
+    played(tmp_path)
+    played(tmp_path, run="again")
+    twice = [(event, 2 * count) for event, count in RUN.releases]
+    assert spent(tmp_path)["p"] == (epsilon(*twice, plan=RUN), "plan")
+    ledger = Ledger(tmp_path, Budgets())
+    other = plan((laplace(9.0), 3), (METRICS, 3), rounds=3)
+    ledger.reserve(Charge("p", "other", "1", laplace(9.0)), plan=other)
+    [_, balance] = ledger.balances()
+    assert (balance.spent, balance.added_by) == (epsilon(*twice, (laplace(9.0), 1)), "filter")
+    ledger.close()
+
+
+def test_a_plan_that_comes_after_another_runs_charge_counts_for_its_own_run_alone(tmp_path: Path) -> None:
+    whole = epsilon(*RUN.releases, plan=RUN)
+    ledger = Ledger(tmp_path, Budgets())
+    ledger.reserve(Charge("p", "first", "1", laplace(100.0)))
+    most = Budget(whole, DELTA)
+    for number in range(ROUNDS + 1):
+        ledger.reserve(*charges(number), plan=RUN, run=most)
+    with pytest.raises(HanseError, match=r"terms\.epsilon"):
+        ledger.reserve(*charges(ROUNDS + 1), plan=RUN, run=most)
+    assert [balance.added_by for balance in ledger.balances()] == ["filter", "filter"]
+    ledger.close()
+
+
+def test_a_ledger_says_before_what_it_charges(tmp_path: Path) -> None:
+    whole = epsilon(*RUN.releases, plan=RUN)
+    asked = [Charge("p", "r", "check", event, count) for event, count in RUN.releases]
+    for least, enough in ((whole * 1.0001, True), (whole * 0.999, False)):
+        ledger = Ledger(tmp_path / "asked", Budgets(project=Budget(least, DELTA)))
+        assert ledger.affords(*asked) is ledger.affords(*asked, alone=True) is enough
+        assert ledger.affords(*asked, run=Budget(whole, DELTA)) is enough
+        ledger.close()
+
+
+@pytest.mark.parametrize("kept", range(1, 6))
+def test_a_kill_between_a_plan_and_its_charges_leaves_a_ledger_that_charges_no_less(tmp_path: Path, kept: int) -> None:
+    """The entries of the first two steps are cut after each of them, and the run goes on."""
+    played(tmp_path / "whole", 1)
+    entries = [
+        {name: value for name, value in entry.items() if name not in ("hash", "previous", "time", "at", "number")}
+        for entry in read_chain(tmp_path / "whole", NAME)
+    ]
+    folder = tmp_path / "cut"
+    ledger = Ledger(folder, Budgets())
+    for entry in itertools.islice(entries, kept):
+        ledger._write(entry)
+    ledger.close()
+    played(folder)
+    again = epsilon(*RUN.releases, plan=RUN)
+    assert spent(folder)["p"][1] == "plan"
+    assert spent(folder)["p"][0] >= again
+
+
+def test_a_plan_that_follows_from_examples_hides_the_balance_before_they_are_charged(tmp_path: Path) -> None:
+    """The preparation, which is charged first, does not depend on them; what its plan's row holds beside it does."""
+    for name, said, hidden in (("plan", RUN, True), ("none", None, False)):
+        ledger = Ledger(tmp_path / name, Budgets(project=Budget(5.0)))
+        ledger.reserve(*charges(0), plan=said)
+        assert ledger.by_examples("p") is hidden
+        ledger.close()
+
+
+def test_in_whichever_order_releases_come_the_end_is_the_same(tmp_path: Path) -> None:
+    asked = [charge for number in range(ROUNDS + 1) for charge in charges(number)]
+    ends = set()
+    for seed in range(3):
+        ledger = Ledger(tmp_path / str(seed), Budgets())
+        for charge in random.Random(seed).sample(asked, len(asked)):
+            ledger.reserve(charge, plan=RUN)
+        ends.add(ledger.site_balance().spent)
+        ledger.close()
+    assert ends == {epsilon(*RUN.releases, plan=RUN)}
+
+
+def test_the_share_of_delta_is_that_of_releases_that_are_alike() -> None:
+    releases = [(gaussian(8.0), 10), (Event("pure", 0.1), 20)]
+    told = normal_and_pure(10 * 0.5 / 64, {0.1: 20}, delta_of_alike(DELTA))
+    assert epsilon(*releases, plan=plan(*releases)) == pytest.approx(told, rel=1e-6)
