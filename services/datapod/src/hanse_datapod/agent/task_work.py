@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.admission import Admission
-from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.data_check import DataCheck, Looked
 from hanse_datapod.agent.decisions import is_held_back, until_let_out
 from hanse_datapod.agent.deltas import applied
 from hanse_datapod.agent.preflight import Preflight, tells_examples
@@ -28,11 +28,13 @@ from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import asked_link, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.home.splits import Splits
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import protocol_answer
 from hanse_datapod.masking.remembered import Remembered
@@ -115,6 +117,7 @@ class TaskWork:
             home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
             hidden=not tells_examples(policy),
         )  # fmt: skip
+        self._splits = Splits(home, self._budget.charged)
         self._noise, self._turns = SiteNoise(link, policy, home), SharedTurns(home)
         self._moved, self._terms = Moved(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
@@ -213,10 +216,10 @@ class TaskWork:
     async def _work(self, opened: OpenTask, entered: _Entered) -> _Ready:
         task = opened.task
         if task.kind is TaskKind.CHECK:
-            await self._data.looked.wait()
-            return _Ready(await asyncio.to_thread(self._check, opened))
+            return _Ready(await asyncio.to_thread(self._check, opened, await self._asked(task)))
+        split = await asyncio.to_thread(self._splits.of, task)
         with of_the_data(task):
-            examples = await self._data.examples()
+            there = await self._data.look(split)
         if task.kind not in WORKER_KINDS:
             given = await self._fetch(opened) if task.model else None
             return _Ready(await asyncio.to_thread(self._finish_protocol, task, given))
@@ -230,14 +233,15 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
-            self._data.tell_of_parts(task)
+            self._data.tell_of_parts(task, split)
             reserved = await asyncio.to_thread(
                 lambda: self._budget.reserve(
-                    task, examples=examples, model=model, units=self._data.units, most=self._terms.epsilon(task)
+                    task, examples=there.examples, model=model, units=there.units, most=self._terms.epsilon(task)
                 )
             )  # fmt: skip
         try:
-            outcome = await self._outcome(opened, reserved, examples, model, extras)
+            parted = self._data.parted(split)
+            outcome = await self._outcome(opened, reserved, there.examples, model, extras, parted)
             return await asyncio.to_thread(self._ready, task, outcome, reserved)
         except Exception as error:
             # That it failed leaves, and may be of the data: it is paid, and the same task again is paid again.
@@ -260,7 +264,7 @@ class TaskWork:
 
     async def _outcome(
         self, opened: OpenTask, reserved: Reservation | None, examples: int, model: Path | None,
-        extras: Mapping[str, Path],
+        extras: Mapping[str, Path], split: Split,
     ) -> WorkOutcome:  # fmt: skip
         """What the worker makes of a task that is charged."""
         task, shared = opened.task, is_shared(opened.task)
@@ -291,6 +295,7 @@ class TaskWork:
                 trained=task.trained,
                 exchange=exchange,
                 processes=self._policy.limits.processes,
+                split=split,
             )
             try:
                 with of_the_data(task):
@@ -306,13 +311,20 @@ class TaskWork:
         kept = outcome if reserved is None else reserved.keep_covered(outcome)
         return await asyncio.to_thread(self._turns.keep, task, kept) if shared else kept
 
-    def _check(self, opened: OpenTask) -> FinishedTask:
+    async def _asked(self, task: Task) -> Looked | HanseError:
+        """How much there is to train on for a job that is asked about, or why there is nothing."""
+        try:
+            return await self._data.look(await asyncio.to_thread(self._splits.of, task))
+        except HanseError as error:
+            return error
+
+    def _check(self, opened: OpenTask, there: Looked | HanseError) -> FinishedTask:
         """Say what the site would do of a job, and write the answer down. Blocks."""
         task = opened.task
         self._admission.look_back(opened)
         most = self._policy.asking.most_questions(cautious=self._policy.masking.required)
         self._admission.count(task, most, "questions")
-        said = self._preflight.answer(task)
+        said = self._preflight.answer(task, there)
         with self._finishing:
             result = result_for(task).model_copy(update={"payload": said.encode()})
             finished = FinishedTask(self._link.sign(result))

@@ -17,7 +17,7 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import Cells, blocks
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import BLOCK_BYTES, Growing, mapped, written
-from hanse_privacy.works.people import people_of, sketch
+from hanse_privacy.works.people import as_tested, people_of, sketch
 from hanse_schemas.preparation import Preparation
 
 
@@ -167,12 +167,14 @@ class SiteTables:
     Attributes:
         set_aside: bad cells, which the site tolerates.
         told: of these, those that the preparation's sums may have.
+        keyed: see `SiteData`.
     """
 
     train: Table
     test: Table | None
     set_aside: int = 0
     told: int = 0
+    keyed: bool = False
     _kept: tuple[str, Examples, Examples | None] | None = field(default=None, repr=False)
 
     @property
@@ -210,7 +212,8 @@ class SiteTables:
         def people() -> Iterator[bytes]:
             for part in self.parts:
                 digest.update(part.head)
-                yield from part.people(digest.update)
+                found = part.people(digest.update)
+                yield from found if part is self.train or not self.keyed else as_tested(found)
 
         sketched = sketch(people())
         return digest.hexdigest(), sketched

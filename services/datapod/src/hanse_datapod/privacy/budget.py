@@ -230,6 +230,10 @@ class SiteBudget:
         """Epsilon that is left to a project, for its owner; None where there is no ceiling, or nobody may hear it."""
         return None if self._hides_balance(project) else self._open().remaining(project)
 
+    def charged(self, task: Task) -> bool:
+        """Whether the task's run was ever charged at this home."""
+        return charged(self._folder) and self._open().knows(task.project, task.run, self._home)
+
     def _hides_balance(self, project: str) -> bool:
         return self._hidden and self._open().by_examples(project)
 
