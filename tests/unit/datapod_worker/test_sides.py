@@ -66,7 +66,9 @@ def frame(who: list[tuple[object, int]], numbers: Mapping[object, int]) -> pd.Da
     )  # fmt: skip
 
 
-def read(table: pd.DataFrame, folder: Path, form: str, schema: TabularSchema, **further: Any) -> tuple[Any, Any]:
+def read(
+    table: pd.DataFrame, folder: Path, form: str, schema: TabularSchema, **further: Any
+) -> tuple[list[int], list[int]]:
     """(training, tests): of each side the numbers of whose the rows are."""
     path = folder / f"ward.{ {'parquet': 'parquet', 'arrays': 'npz'}.get(form, 'csv') }"
     if form == "parquet":
@@ -81,11 +83,13 @@ def read(table: pd.DataFrame, folder: Path, form: str, schema: TabularSchema, **
     if "table" in form:
         tables = read_site_tables(keyed(path, **further), schema, room)
         assert tables.test is not None
-        return tuple([int(n) for n in part.columns["who"]] for part in (tables.train, tables.test))
+        train, test = ([int(number) for number in part.columns["who"]] for part in (tables.train, tables.test))
+        return train, test
     known: LearnableSchema = schema if form != "arrays" else ArraySchema(shape=(2,), classes=2, unit=schema.unit)
     data = read_site_data(keyed(path, **further), known, None, room)
     assert data.test is not None
-    return tuple(part.x[:, 0].astype(int).tolist() for part in (data.train, data.test))
+    train, test = (part.x[:, 0].astype(int).tolist() for part in (data.train, data.test))
+    return train, test
 
 
 @pytest.mark.parametrize("form", FORMS)
