@@ -27,6 +27,7 @@ from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_datapod.agent.loop import Agent
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
@@ -107,7 +108,7 @@ class Regression:
     def require(self, config: Mapping[str, Any]) -> None:
         """Every task may be done here."""
 
-    async def check_data(self, schema: object) -> DataSummary:
+    async def check_data(self, schema: object, split: Split = "shuffled") -> DataSummary:
         return DataSummary(len(self.x), len(self.x), "0" * 64)
 
     async def rest(self) -> None:

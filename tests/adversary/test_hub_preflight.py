@@ -290,7 +290,7 @@ async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_data, policy_of = Preflight._of_data, Policy.check_examples
-    monkeypatch.setattr(Preflight, "_of_data", lambda self, works, **_: of_data(self, works, cautious=False))
+    monkeypatch.setattr(Preflight, "_of_data", lambda self, *asked, **_: of_data(self, *asked, cautious=False))
     monkeypatch.setattr(Policy, "check_examples", lambda self, there, **_: policy_of(self, there))
     async with attacked(**CAUTIOUS, **TOO_FEW) as hub:
         assert len(set((await answers(hub))["plain"])) == len(hub.stage.names)

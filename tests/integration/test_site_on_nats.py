@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hanse_datapod.agent.loop import Agent
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox, verify_log
 from hanse_datapod.policy.site_policy import Policy
@@ -106,7 +107,7 @@ class Doubling:
         request.output.write_bytes(f"{request.seed}".encode() * 2)
         return WorkOutcome(request.output, 5, {"loss": 1.0}, 0.0)
 
-    async def check_data(self, schema: DataSchema) -> DataSummary:
+    async def check_data(self, schema: DataSchema, split: Split = "shuffled") -> DataSummary:
         return DataSummary(5, 1, "0" * 64)
 
     async def rest(self) -> None:

@@ -93,7 +93,8 @@ async def test_deployed_sites_find_what_the_run_in_memory_finds_where_the_noise_
 
     rules = {"privacy": {"required": True, "epsilon": 100.0}}  # of a site without a ceiling noise opens nothing
     with threadpool_limits(1):
-        conduct(private_job(mode), wards.in_memory(tmp_path / "memory"), schema=SCHEMA, told=told, sites_add_noise=True)
+        sites = wards.in_memory(tmp_path / "memory", "keyed")
+        conduct(private_job(mode), sites, schema=SCHEMA, told=told, sites_add_noise=True)
         async with hub_of(clock, tmp_path / "hub", *WARDS, rules=rules, **there) as made:
             record = await completed(made, body(mode))
     deployed = [event.data for event in made.events("round-finished")]

@@ -147,7 +147,8 @@ async def test_without_noise_it_is_the_plain_preparation(
     monkeypatch.setattr(CountNoise, "add", lambda _self, vector: vector)
     monkeypatch.setattr(preparing, "told_variance", lambda _variance: 0)
     with threadpool_limits(1):
-        plain = conduct(ward_job(), wards.in_memory(tmp_path / "memory"), schema=SCHEMA).job.prepare
+        sites = wards.in_memory(tmp_path / "memory", "keyed" if privacy is ROWS else "shuffled")
+        plain = conduct(ward_job(), sites, schema=SCHEMA).job.prepare
         async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
             await completed(made, body(privacy, "compensator"))
     assert isinstance(plain, Prepare)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hanse_datapod.data.settings import Split
 from hanse_datapod.worker.port import (
     DATA_KEY,
     TRAINING_KINDS,
@@ -79,7 +80,7 @@ class Trainer:
     def require(self, config: Mapping[str, Any]) -> None:
         """Every task may be done here."""
 
-    async def check_data(self, schema: object) -> DataSummary:
+    async def check_data(self, schema: object, split: Split = "shuffled") -> DataSummary:
         await self._clock.sleep(0.1)
         return DataSummary(len(self._x), len(self._x), "0" * 64)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.load import SiteData, read_site_tables
-from hanse_datapod.data.settings import DataSettings, TableOptions
+from hanse_datapod.data.settings import DataSettings, Split, TableOptions
 from hanse_datapod.rehearsal.site import RehearsedSite
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_fabric.clock import Clock
@@ -72,11 +72,11 @@ class Wards:
         """For the league: the worker of a ward, by its place."""
         return ProcessWorker(self.settings(WARDS[number]), ThreadedProcess(clock, 0.1))
 
-    def in_memory(self, folder: Path) -> dict[str, RehearsedSite]:
-        """Sites of a run in memory."""
+    def in_memory(self, folder: Path, split: Split = "shuffled") -> dict[str, RehearsedSite]:
+        """Sites of a run in memory, of a job that has test data set aside so."""
         sites = {}
         for name in WARDS:
-            tables = read_site_tables(self.settings(name), self.schema)
+            tables = read_site_tables(self.settings(name).model_copy(update={"split": split}), self.schema)
             test = None if tables.test is None else tables.test.examples
             (folder / name).mkdir(parents=True)
             sites[name] = RehearsedSite(folder / name, SiteData(tables.train.examples, test), self.schema, None, tables)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hanse_datapod.agent.loop import Agent
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.site_policy import Policy
@@ -77,6 +78,7 @@ class CountingWorker:
         self.error: HanseError | None = None
         self.unfit: HanseError | None = None
         self.deaths = 0
+        self.one_sided: HanseError | None = None
         self.parted = False
         self.metrics = {"loss": 0.5}
         self.examples = 10
@@ -124,9 +126,13 @@ class CountingWorker:
         if self.unplaced is not None:
             raise self.unplaced
 
-    async def check_data(self, schema: object) -> DataSummary:
+    async def check_data(self, schema: object, split: Split = "shuffled") -> DataSummary:
         if self.unfit is not None:
             raise self.unfit
+        if split == "keyed":
+            if self.one_sided is not None:
+                raise self.one_sided
+            return DataSummary(9, 3, "1" * 64, parted=self.parted)
         return DataSummary(10, 2, "0" * 64, parted=self.parted)
 
     async def rest(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from hanse_datapod.cli import main
 from hanse_datapod.home.status import SiteStatus, lines
+from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.privacy.books import balances
@@ -85,23 +87,77 @@ async def test_a_refusal_of_a_charge_that_follows_from_the_examples_has_no_figur
     assert ("would make it" in result.reason) is not required
 
 
+def by(mechanism: str, round: int = 1) -> PrivacyTerms:  # noqa: A002
+    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 4.0}
+    return PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=round, active=3)
+
+
 @pytest.mark.parametrize(("mechanism", "parted"), [("dp_sgd", True), ("dp_sgd", False), ("laplace", True)])
-async def test_a_site_that_sets_its_test_data_aside_itself_is_told_that_dp_sgd_does_not_hide_it(
+async def test_a_job_that_hides_examples_has_test_data_set_aside_by_keyed_hashes_in_its_whole_run(
     site: Site, caplog: pytest.LogCaptureFixture, mechanism: str, parted: bool
 ) -> None:
+    """Also in an evaluation, which has no terms of its own; and it is charged for the examples that there are then."""
     site.policy = budgeted(epsilon=100.0, delta=1e-5)
     site.worker.parted = parted
-    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 4.0}
-    given = PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=1, active=3)
+    keyed = mechanism == "dp_sgd" and parted
     await site.start()
-    for number in (1, 2):
-        await site.give(task(f"r{number}-train", privacy=given))
+    for number, asked in enumerate(
+        (task("r1-train", privacy=by(mechanism)), task("r1-evaluate", kind=TaskKind.EVALUATE),
+         task("r1-train", run="b" * 12)), 1
+    ):  # fmt: skip
+        await site.give(asked)
         await site.results(number)
-    said = [record for record in caplog.records if "sets test data aside itself" in record.message]
-    assert len(said) == (mechanism == "dp_sgd" and parted)  # once for a run
+    assert [each.split for each in site.worker.requests] == [*["keyed" if keyed else "shuffled"] * 2, "shuffled"]
+    if mechanism == "dp_sgd":
+        assert site.worker.requests[0].config["privacy"]["batch"] == (9 if parted else 10)
+    assert not [record for record in caplog.records if "sets test data aside" in record.message]
     data = {"fit": True, "examples": 8, "test_examples": 2, "device": "cpu", "remarks": [], "parted": parted}
     told = SiteStatus(site.home, site.policy).told() | {"data": data}
-    assert any("set aside by this site itself" in line for line in lines(told)) is parted
+    assert any("by a keyed hash of each example" in line for line in lines(told)) is parted
+
+
+async def test_a_run_that_was_charged_under_an_earlier_release_goes_on_with_its_shuffle(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What such a release did not write down, and a restart in the middle of a run of this one, are told apart."""
+    site.policy, site.worker.parted = budgeted(epsilon=100.0, delta=1e-5), True
+    await site.start()
+    await site.give(task("r1-train", privacy=by("dp_sgd")))
+    await site.results(1)
+    await site.stop()
+    await site.start()
+    await site.give(task("r2-train", round=2, privacy=by("dp_sgd", 2)))
+    await site.results(2)
+    await site.stop()
+    with sqlite3.connect(site.home / FILE) as database:
+        assert database.execute("DELETE FROM splits").rowcount == 1
+    database.close()
+    await site.start()
+    for number in (3, 4):
+        await site.give(task(f"r{number}-train", round=number, privacy=by("dp_sgd", number)))
+        await site.results(number)
+    await site.give(task("r1-train", run="b" * 12, privacy=by("dp_sgd")))
+    await site.results(5)
+    splits = [each.split for each in site.worker.requests]
+    assert splits == ["keyed", "keyed", "shuffled", "shuffled", "keyed"]
+    said = [record for record in caplog.records if "began under an earlier release" in record.message]
+    assert len(said) == 1  # once for a run
+
+
+async def test_a_site_of_which_all_examples_fall_on_one_side_refuses_jobs_that_hide_them_and_says_no_number(
+    site: Site,
+) -> None:
+    site.policy, site.worker.parted = budgeted(epsilon=100.0, delta=1e-5), True
+    site.worker.one_sided = HanseError(ErrorCode.SCHEMA_MISMATCH, "data: all fell on one side", found="10 examples")
+    await site.start()
+    await site.give(task("r1-train", privacy=by("dp_sgd")))
+    await site.give(task("r1-train", run="b" * 12, privacy=by("laplace")))
+    (refused, _), (done, _) = sorted(await site.results(2), key=lambda each: each[0].run != "a" * 12)
+    told = {result.run: (result.outcome, result.reason) for result in (refused, done)}
+    assert told["b" * 12][0] is Outcome.DONE
+    [(outcome, reason)] = [said for run, said in told.items() if run != "b" * 12]
+    assert outcome is Outcome.REFUSED
+    assert reason == HiddenFailure.UNFIT.text
 
 
 async def test_a_refusal_of_a_charge_that_is_the_same_at_every_site_has_its_figures(site: Site) -> None:

@@ -186,9 +186,14 @@ def answers(job: Job, privacy: Privacy) -> int:
 
 def _unit(privacy: Privacy, unit: str | None) -> str:
     if privacy.mechanism == "dp_sgd" and unit is not None:
-        return f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"
+        return (
+            f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"
+            f"{_parted_in_words(unit)}"
+        )
     if privacy.mechanism == "dp_sgd":
-        return "whether any one example was among a site's training data (added or removed)"
+        return (
+            f"whether any one example was among a site's training data (added or removed){_parted_in_words('example')}"
+        )
     if privacy.mechanism == "dp_ftrl":
         return (
             "everything that one site contributes to the run, in rounds at least "
@@ -282,7 +287,7 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
             "Groups of examples of one person: epsilon grows with their number (a schema with a unit hides them)."
         )
     if privacy.mechanism == "dp_sgd":
-        said.append(_parted_in_words(unit or "example"))
+        said.append(_before_in_words(unit or "example"))
     if privacy.mechanism == "dp_sgd" and unit is not None:
         said.append(f"A {unit} with rows at several sites, or under several names: their epsilons add up.")
     if privacy.placement == "central":
@@ -291,12 +296,20 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
     return said
 
 
-def _parted_in_words(one: str) -> str:
-    """What sites do with their data is not known here, so it is said under a condition."""
+def _before_in_words(one: str) -> str:
+    """What a site's datapod is, and what it does with its data, is not known here, so it is said under a condition."""
     return (
-        f"Where a site sets a part of its training data aside for tests itself (test_fraction, a fifth where it says "
-        f"nothing): with one {one} more, others are set aside than before, which is not within the epsilon above. A "
-        "site with a file of test data, or test_fraction 0, keeps it."
+        "A site that sets test data aside itself (test_fraction), and whose datapod is of a release before 0.2.0 or "
+        f"began the run under one: with one {one} more, others are set aside there, which is not within the epsilon "
+        "above."
+    )
+
+
+def _parted_in_words(one: str) -> str:
+    """That the unit is hidden holds for all that a site does with its data before it trains."""
+    return (
+        f"; also where a site sets test data aside itself (test_fraction), for each {one} stands on its side by a "
+        "keyed hash of its own, and one more or fewer moves no other"
     )
 
 

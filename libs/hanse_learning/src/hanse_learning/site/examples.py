@@ -16,12 +16,14 @@ from hanse_schemas.schema import DataSchema, OpenSchema, TabularSchema, learnabl
 @dataclass(frozen=True, slots=True)
 class Examples:
     """`x` (n, *shape) float32; `y` (n,) int64 labels or float32 values; `whose` (n,) whose each example is, where some
-    may have several: a number from 0 for each unit of privacy; `weights` (n,) float64 what each counts in training."""
+    may have several: a number from 0 for each unit of privacy; `weights` (n,) float64 what each counts in training;
+    `draws` (n,) uint64 by which a site sets test data aside, where it goes by whose they are."""
 
     x: NDArray[np.float32]
     y: NDArray[Any]
     whose: NDArray[np.int64] | None = None
     weights: NDArray[np.float64] | None = None
+    draws: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -30,7 +32,9 @@ class Examples:
         """Some of them; units are numbered anew."""
         whose = None if self.whose is None else np.unique(self.whose[indices], return_inverse=True)[1]
         weights = None if self.weights is None else self.weights[indices]
-        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]), whose, weights)
+        draws = None if self.draws is None else self.draws[indices]
+        x, y = np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices])
+        return Examples(x, y, whose, weights, draws)
 
     @property
     def units(self) -> int:

@@ -25,16 +25,24 @@ def sketch(people: Iterable[bytes]) -> bytes:
     return _packed(_filled(_empty(), people))
 
 
-def sketches(parts: Iterable[Iterable[bytes]]) -> bytes:
+def sketches(parts: Iterable[Iterable[bytes]], *, keyed: bool = False) -> bytes:
     """The table of the people of all parts together, and behind it that of each part: work that is made of one part
-    tells of a few who have gone from it, however many have gone from others."""
+    tells of a few who have gone from it, however many have gone from others.
+
+    Args:
+        parts: who is trained on first, then who is tested on.
+        keyed: who is tested on was set aside by each one's own number. The same people may have been parted in another
+            way before, and sums over either part differ by those who are on another side: so whoever is tested on is
+            somebody else than in training, in the table of all.
+    """
     whole, seen, told = _empty(), _Seen(), list[bytes]()
     for people in parts:
         if not told:  # of the first part, both are the same
             told.append(_packed(_filled(whole, people, seen)))
             continue
         own = _empty()
-        _filled(whole, _also(own, people), seen)
+        also = _also(own, people)
+        _filled(whole, (b"tested" + person for person in also) if keyed else also, seen)
         told.append(_packed(own))
     return b"".join([_packed(whole), *told])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from hanse_datapod.data.remark import in_words
+from hanse_datapod.data.settings import Split, split_of
 from hanse_datapod.home.now import Now
 from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
@@ -16,12 +18,24 @@ from hanse_schemas.schema import DataSchema
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How much there is to train on.
+
+    Attributes:
+        examples: for training.
+        units: `DataSummary.units`.
+    """
+
+    examples: int
+    units: int | None = None
+
+
 class DataCheck:
     """Holds the data against the project's schema. A site with unfit data stays up to say so.
 
     Attributes:
         state: of the data, as they were then.
-        units: `DataSummary.units`, once they were looked at.
         unfit: why the data are refused, once they are.
         remarks: what is odd about them, though they are not refused.
         looked: set when they were looked at.
@@ -29,8 +43,8 @@ class DataCheck:
 
     def __init__(self, worker: Worker, schema: DataSchema, now: Now) -> None:
         self._worker, self._schema, self._now = worker, schema, now
-        self._examples = 0
-        self.units: int | None = None
+        self._whole, self._keyed = Looked(0), dict[Split, Looked]()
+        self._looking = asyncio.Lock()
         self.state = DataState()
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
@@ -41,7 +55,7 @@ class DataCheck:
         """Look at the data."""
         try:
             summary = await self._worker.check_data(self._schema)
-            self._examples, self.units, self._parted = summary.examples, summary.units, summary.parted
+            self._whole, self._parted = Looked(summary.examples, summary.units), summary.parted
             self.state = DataState(summary.fingerprint)
             device = summary.device
             DEVICE_INFO.set(1, service="datapod", device=device.label)
@@ -69,34 +83,47 @@ class DataCheck:
             self._now.found(fit=False, code=error.code.code, reason=error.whole, hint=error.hint)
         self.looked.set()
 
-    def tell_of_parts(self, task: Task) -> None:
-        """Log, once for each run, that the site parts its data in a way that `dp_sgd` does not cover."""
-        private = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
-        if private and self._parted and task.run not in self._told_of:
+    def tell_of_parts(self, task: Task, split: Split) -> None:
+        """Log, once for each run, that its data are parted in a way that `dp_sgd` does not cover."""
+        hides_units = split_of(None if task.privacy is None else task.privacy.privacy) == "keyed"
+        if self._parted and hides_units and split == "shuffled" and task.run not in self._told_of:
             self._told_of.add(task.run)
             _log.warning(
-                "this site sets test data aside itself: with one more example or person others are trained on, which "
-                "the noise of dp_sgd does not hide; give a file of test data, or test_fraction 0",
+                "this run began under an earlier release: this site sets test data aside by a shuffle in it, so with "
+                "one more example or person others are trained on, which the noise of dp_sgd does not hide; a new run "
+                "does not do so",
                 extra={"run": task.run},
             )
+
+    def parted(self, split: Split) -> Split:
+        """As the worker is asked for it: data that are not parted here are the same in each way."""
+        return split if self._parted else "shuffled"
+
+    async def look(self, split: Split) -> Looked:
+        """How much there is where test data are set aside in this way.
+
+        Raises:
+            HanseError: `unfit`; SCHEMA_MISMATCH where one side has nothing in it.
+        """
+        await self.looked.wait()
+        if self.unfit is not None:
+            raise self.unfit
+        if self.parted(split) == "shuffled":
+            return self._whole
+        async with self._looking:
+            if split not in self._keyed:
+                summary = await self._worker.check_data(self._schema, split)
+                self._keyed[split] = Looked(summary.examples, summary.units)
+                told = {"examples": summary.examples, "test_examples": summary.test_examples, "split": split}
+                _log.info("test data are set aside for private runs", extra=told)
+        return self._keyed[split]
 
     @property
     def there(self) -> int:
         """The number of examples, as they were then; 0 where they are refused."""
-        return self._examples
+        return self._whole.examples
 
     @property
     def fit(self) -> bool:
         """Whether the data were looked at, and are not refused."""
         return self.looked.is_set() and self.unfit is None
-
-    async def examples(self) -> int:
-        """The number of examples, once the data were looked at.
-
-        Raises:
-            HanseError: `unfit`.
-        """
-        await self.looked.wait()
-        if self.unfit is not None:
-            raise self.unfit
-        return self._examples

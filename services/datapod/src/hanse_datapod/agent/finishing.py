@@ -17,8 +17,9 @@ from hanse_datapod.masking.pairwise import protocol_answer
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import Reservation, SiteBudget
+from hanse_datapod.privacy.budget import SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
+from hanse_datapod.privacy.reservation import Reservation
 from hanse_datapod.study.answers import check_answer, plain_study_answer
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WorkOutcome

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.data_check import DataCheck, Looked
 from hanse_datapod.answers.withheld import hides
 from hanse_datapod.masking.plan import check_shares
 from hanse_datapod.policy.refusal import ForbiddenError
@@ -44,26 +44,30 @@ class Preflight:
         self._allowed, self._agreed, self._most = allowed, agreed, most
         self._policy, self._schema, self._kinds, self._data, self._budget = policy, schema, kinds, data, budget
 
-    def answer(self, task: Task) -> SiteCheck:
+    def answer(self, task: Task, there: Looked | HanseError) -> SiteCheck:
         """What the site says, once the data were looked at. Blocks.
+
+        Args:
+            there: what the job would train on, or why there is nothing.
 
         Raises:
             HanseError: INVALID_INPUT for a question that is none; TAMPERED, NO_SPACE of the ledger.
         """
         works = _works(task)
         cautious = self._policy.masking.required or self._policy.privacy.required or hides(task)
-        found = [self._of_data(works, cautious=cautious), *self._of_policy(works, cautious=cautious)]
+        found = [self._of_data(works, there, cautious=cautious), *self._of_policy(works, cautious=cautious)]
         if task.privacy is not None and TaskKind.TRAIN in {work.kind for work in works}:
-            found.append(self._of_budget(task))
+            found.append(self._of_budget(task, there))
         return SiteCheck(findings=tuple(found))
 
-    def _of_data(self, works: list[Task], *, cautious: bool) -> SiteFinding:
-        unfit = self._data.unfit
+    def _of_data(self, works: list[Task], there: Looked | HanseError, *, cautious: bool) -> SiteFinding:
+        unfit = there if isinstance(there, HanseError) else None
         if unfit is None and any(work.kind not in self._kinds for work in works):
             unfit = HanseError(ErrorCode.SCHEMA_MISMATCH, "data: this site's are of another kind than the job wants")
         if unfit is None and any(work.kind is not TaskKind.STUDY for work in works):
             try:
-                self._policy.check_examples(self._data.there, tell=not cautious)
+                examples = there.examples if isinstance(there, Looked) else 0
+                self._policy.check_examples(examples, tell=not cautious)
             except HanseError as error:
                 unfit = error
         if unfit is None:
@@ -95,14 +99,15 @@ class Preflight:
             return _evaluations(work)
         return _rounds(work) if self._policy.tells_training(work) else 0
 
-    def _of_budget(self, task: Task) -> SiteFinding:
-        known = tells_examples(self._policy) and self._data.unfit is None
-        examples = self._data.there if known else None
+    def _of_budget(self, task: Task, there: Looked | HanseError) -> SiteFinding:
+        looked = Looked(0) if isinstance(there, HanseError) else there
+        known = tells_examples(self._policy) and looked is there
+        examples = looked.examples if known else None
         try:
             most = self._most(task)
         except HanseError:
             most = None  # nobody here has agreed to the terms, which was found to refuse the job
-        enough = self._budget.affords(task, _rounds(task), examples=examples, units=self._data.units, most=most)
+        enough = self._budget.affords(task, _rounds(task), examples=examples, units=looked.units, most=most)
         remains = self._budget.remaining(task.project) if self._policy.privacy.open_balance else None
         code = {True: FindingCode.ENOUGH, False: FindingCode.SHORT, None: FindingCode.UNTOLD}[enough]
         return SiteFinding(code=code, remains=remains)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.admission import Admission
-from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.data_check import DataCheck, Looked
 from hanse_datapod.agent.deltas import applied
 from hanse_datapod.agent.finishing import Finishing
 from hanse_datapod.agent.handing_in import HandingIn
@@ -27,11 +27,13 @@ from hanse_datapod.agent.terms import TermsHere
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import asked_link
 from hanse_datapod.answers.withheld import of_the_data, of_the_system, unforeseen
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.now import Now
 from hanse_datapod.home.outbox import Outbox
+from hanse_datapod.home.splits import Splits
 from hanse_datapod.masking.model_file import check_model_file
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
@@ -108,6 +110,7 @@ class TaskWork:
             home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
             hidden=not tells_examples(policy),
         )  # fmt: skip
+        self._splits = Splits(home, self._budget.charged)
         self._turns, self._line, self._terms = SharedTurns(home), LineDay(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._admission = Admission(
@@ -207,10 +210,10 @@ class TaskWork:
     async def _work(self, opened: OpenTask, entered: _Entered) -> _Ready:
         task = opened.task
         if task.kind is TaskKind.CHECK:
-            await self._data.looked.wait()
-            return _Ready(await asyncio.to_thread(self._check, opened))
+            return _Ready(await asyncio.to_thread(self._check, opened, await self._asked(task)))
+        split = await asyncio.to_thread(self._splits.of, task)
         with of_the_data(task):
-            examples = await self._data.examples()
+            there = await self._data.look(split)
         if task.kind not in WORKER_KINDS:
             given = await self._fetch(opened) if task.model else None
             return _Ready(await asyncio.to_thread(self._finishing.of_protocol, task, given))
@@ -226,14 +229,15 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
-            self._data.tell_of_parts(task)
+            self._data.tell_of_parts(task, split)
             reserved = await asyncio.to_thread(
                 lambda: self._budget.reserve(
-                    task, examples=examples, model=model, units=self._data.units, most=self._terms.epsilon(task)
+                    task, examples=there.examples, model=model, units=there.units, most=self._terms.epsilon(task)
                 )
             )  # fmt: skip
         try:
-            outcome = await self._outcome(opened, reserved, examples, model, extras)
+            parted = self._data.parted(split)
+            outcome = await self._outcome(opened, reserved, there.examples, model, extras, parted)
             return await asyncio.to_thread(self._ready, task, outcome, reserved)
         except Exception as error:
             # That it failed leaves, and may be of the data: it is paid, and the same task again is paid again.
@@ -256,7 +260,7 @@ class TaskWork:
 
     async def _outcome(
         self, opened: OpenTask, reserved: Reservation | None, examples: int, model: Path | None,
-        extras: Mapping[str, Path],
+        extras: Mapping[str, Path], split: Split,
     ) -> WorkOutcome:  # fmt: skip
         """What the worker makes of a task that is charged."""
         task, shared = opened.task, is_shared(opened.task)
@@ -287,6 +291,7 @@ class TaskWork:
                 trained=task.trained,
                 exchange=exchange,
                 processes=self._policy.limits.processes,
+                split=split,
             )
             try:
                 with of_the_data(task):
@@ -303,13 +308,20 @@ class TaskWork:
         kept = outcome if reserved is None else reserved.keep_covered(outcome)
         return await asyncio.to_thread(self._turns.keep, task, kept) if shared else kept
 
-    def _check(self, opened: OpenTask) -> FinishedTask:
+    async def _asked(self, task: Task) -> Looked | HanseError:
+        """How much there is to train on for a job that is asked about, or why there is nothing."""
+        try:
+            return await self._data.look(await asyncio.to_thread(self._splits.of, task))
+        except HanseError as error:
+            return error
+
+    def _check(self, opened: OpenTask, there: Looked | HanseError) -> FinishedTask:
         """Say what the site would do of a job, and write the answer down. Blocks."""
         task = opened.task
         self._admission.look_back(opened)
         most = self._policy.asking.most_questions(cautious=self._policy.masking.required)
         self._admission.count(task, most, "questions")
-        return self._finishing.of_check(task, self._preflight.answer(task))
+        return self._finishing.of_check(task, self._preflight.answer(task, there))
 
     def _ready(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> _Ready:
         """The answer, written down; and in the log of what left, too, unless a pause holds it back. Blocks."""

@@ -32,6 +32,7 @@ class Raw:
     Attributes:
         whose: (n,) whose each example is, in any type that can be sorted; None: not read.
         weights: (n,) what each counts in training, as far as numbers are there; None: not read.
+        names: (n,) whose each example is, as it stands in the file; None: `whose` says it as it stands.
         before: how many examples of the same file stand before these.
     """
 
@@ -42,6 +43,7 @@ class Raw:
     whose: NDArray[Any] | None = None
     weights: NDArray[np.float64] | None = None
     before: int = 0
+    names: Any = None
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:

@@ -7,6 +7,7 @@ them, empty ones too, so that labels mean the same everywhere. Whose they are sa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from hanse_datapod.data.check import Passed, Raw, mismatch
 from hanse_datapod.data.room import Room
+from hanse_datapod.data.sides import Draw
 from hanse_datapod.data.stored import PIECE_BYTES, Piece, stored
 from hanse_datapod.data.unit_manifest import whose_images
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
@@ -46,9 +48,12 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
 
 
 def read_stored_images(
-    folder: Path, schema: LearnableSchema, max_bytes: int, room: Room
+    folder: Path, schema: LearnableSchema, max_bytes: int, room: Room, draw: Draw | None = None
 ) -> Examples | None:  # fmt: skip
     """As `checked` of `read_images`, with the pixels in a file; None where there is room for them in memory.
+
+    Args:
+        draw: numbers those whose the images are (`Examples.draws`); None: nobody needs that.
 
     Raises:
         HanseError: as these; NO_SPACE.
@@ -74,7 +79,10 @@ def read_stored_images(
 
     parts = (range(start, min(start + at_once, len(names))) for start in range(0, len(names), at_once))
     pieces = ((len(rows), partial(make, rows)) for rows in parts)
-    return stored(where, "image", len(names), pieces, schema, room, lambda y: y)
+    found = stored(where, "image", len(names), pieces, schema, room, lambda y: y)
+    if draw is None or (named := _whose(folder, names, schema, max_bytes)) is None:
+        return found
+    return replace(found, draws=draw(named))
 
 
 def _whose(folder: Path, files: list[str], schema: LearnableSchema, max_bytes: int) -> NDArray[np.str_] | None:

@@ -6,9 +6,10 @@ import hashlib
 import reprlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.sides import are_tested, draw_of, of_cells, of_examples
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
@@ -30,11 +32,13 @@ class SiteData:
 
     Attributes:
         parted: whether the test data are a part of the training data, set aside here.
+        keyed: whether each example, or whoever has several, was set aside by a hash of its own.
     """
 
     train: Examples
     test: Examples | None
     parted: bool = False
+    keyed: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -48,10 +52,11 @@ def read_site_data(
     """Read, check, split. Tables and images for which there is no `room` are read piece by piece into files.
 
     Raises:
-        HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column and row (`unfit`).
+        HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column and row (`unfit`);
+            SCHEMA_MISMATCH where keyed hashes set all examples, or none, aside.
     """
     if settings.kind == "code":
-        train, test = _by_code(code, schema)
+        train, test = _by_code(code, schema, settings)
     else:
         if settings.train is None:
             raise invalid("data", None, "the path of a data file")
@@ -75,10 +80,12 @@ def read_site_tables(settings: DataSettings, schema: TabularSchema, room: Room |
     set_aside = train.set_aside + (0 if test is None else test.set_aside)
     told = set_aside if settings.table.tolerance.tell else 0
     if test is None and settings.test_fraction > 0:
-        for_train, for_test = _parted(train.examples, settings)
+        known = train.examples
+        drawn = partial(of_cells, train.columns, known.y, known.weights, seed=settings.split_seed)
+        for_train, for_test = _parted(known, settings, drawn)
         if len(for_test):
             train, test = train.parted(for_train, for_test)
-    return SiteTables(train, test, set_aside, told)
+    return SiteTables(train, test, set_aside, told, keyed=settings.keyed)
 
 
 def read_site_table(
@@ -95,13 +102,14 @@ def read_site_table(
             raise mismatch(f"data file {path.name}: a preparation is of CSV or Parquet files, it is {kind}")
         from hanse_datapod.data.tabular import read_table
 
+        draw = draw_of(settings, schema)
         with _readable(path):
             if room is not None:
                 from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
 
                 if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
-                    return read_stored_table(pieces, schema, settings.table, room)
-            return read_table(path, kind, schema, settings.table)
+                    return read_stored_table(pieces, schema, settings.table, room, draw)
+            return read_table(path, kind, schema, settings.table, draw)
     except HanseError as error:
         error.found = f"{error.found}, in {path}" if error.found else str(path)
         raise
@@ -128,7 +136,7 @@ def read_examples(
             if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
                 return found
             raw = _by_kind(path, kind, schema, settings)
-        return checked(raw, schema)
+        return _drawn(raw, schema, settings)
     except HanseError as error:
         # Where the file lies is for who has it: folders may be named after people.
         error.found = f"{error.found}, in {path}" if error.found else str(path)
@@ -142,13 +150,20 @@ def _stored(
     if kind == "images":
         from hanse_datapod.data.images import read_stored_images
 
-        return read_stored_images(path, schema, settings.max_bytes, room)
+        return read_stored_images(path, schema, settings.max_bytes, room, draw_of(settings, schema))
     if kind not in ("csv", "parquet"):
         return None
     from hanse_datapod.data.stored_tables import pieces_of, read_stored
 
     pieces = pieces_of(path, kind, schema, settings.table, room)
-    return None if pieces is None else read_stored(pieces, schema, room)
+    return None if pieces is None else read_stored(pieces, schema, room, draw_of(settings, schema))
+
+
+def _drawn(raw: Raw, schema: LearnableSchema, settings: DataSettings) -> Examples:
+    """The examples, checked; with the numbers by which they are set aside, where that goes by whose they are."""
+    examples, draw = checked(raw, schema), draw_of(settings, schema)
+    named = raw.whose if raw.names is None else raw.names
+    return examples if draw is None or named is None else replace(examples, draws=draw(named))
 
 
 def _kind(path: Path, settings: DataSettings) -> str:
@@ -210,21 +225,33 @@ def fingerprint(data: SiteData) -> str:
 
 
 def _split(data: Examples, settings: DataSettings, room: Room | None) -> SiteData:
-    for_train, for_test = _parted(data, settings)
+    drawn = partial(of_examples, data.x, data.y, data.weights, seed=settings.split_seed)
+    for_train, for_test = _parted(data, settings, drawn)
     if room is None or not is_mapped(data.x):
         train, test = data.take(for_train), data.take(for_test) if len(for_test) else None
-        return SiteData(train, test, parted=test is not None)
+        return SiteData(train, test, parted=test is not None, keyed=settings.keyed)
     if not len(for_test):
         return SiteData(data, None)
     beside = replace(data, x=np.empty((len(data), 0), np.float32))
     both = zip(parted(data.x, for_train, for_test, room.folder), (for_train, for_test), strict=True)
     train, test = (replace(beside.take(rows), x=x) for x, rows in both)
-    return SiteData(train, test, parted=True)
+    return SiteData(train, test, parted=True, keyed=settings.keyed)
 
 
-def _parted(data: Examples, settings: DataSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Units are not divided: who has a row among the test data has none in training. Of all units a given share is
-    tested, so with one more of them others are (docs/privacy.md says what `dp_sgd` promises then)."""
+def _parted(
+    data: Examples, settings: DataSettings, drawn: Callable[[], NDArray[np.uint64]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """(rows for training, rows for tests). Units are not divided: who has a row among the test data has none in
+    training. By a shuffle, a given share of all units is tested, so with one more of them others are.
+
+    Args:
+        drawn: gives the examples' own numbers, where nothing says whose they are.
+    """
+    if settings.keyed:
+        if data.whose is not None and data.draws is None:
+            raise ValueError("units without numbers: each row would be set aside by itself")
+        aside = are_tested(drawn() if data.draws is None else data.draws, settings.test_fraction)
+        return np.flatnonzero(~aside), np.flatnonzero(aside)
     tested = np.zeros(data.units, bool)
     order = np.random.default_rng(settings.split_seed).permutation(len(tested))
     tested[order[: int(settings.test_fraction * len(tested))]] = True
@@ -232,7 +259,9 @@ def _parted(data: Examples, settings: DataSettings) -> tuple[NDArray[np.int64], 
     return np.flatnonzero(~for_test), np.flatnonzero(for_test)
 
 
-def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Examples | None]:
+def _by_code(
+    code: Path | None, schema: LearnableSchema, settings: DataSettings
+) -> tuple[Examples, Examples | None]:  # fmt: skip
     from hanse_datapod.worker.work.site_code import load_code
 
     file = load_code(code)
@@ -241,7 +270,7 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
         raise _loaded(file.path, "", "a mapping with `train` and, if you like, `test`: (x, y) pairs", loaded)
     if loaded["train"] is None:
         raise _loaded(file.path, "['train']", "a pair (x, y) of arrays", None)
-    train = checked(_returned(file.path, "train", loaded["train"], schema), schema)
+    train = _drawn(_returned(file.path, "train", loaded["train"], schema), schema, settings)
     if loaded.get("test") is None:
         return train, None
     # Whose the test data are does not matter.

@@ -9,10 +9,14 @@ from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.text_files import parse_yaml
 from hanse_schemas.csv_form import Decimal, Encoding, Separator
 
 DataKind = Literal["auto", "csv", "parquet", "npz", "images", "plink", "code"]
+Split = Literal["shuffled", "keyed"]
+"""How a site sets test data aside of its training data: a share of all by a shuffle of them, in which one more moves
+others; or each example, or whoever has several, by a keyed hash of its own (`sides`)."""
 PLINK_FILES = (".bed", ".bim", ".fam")
 
 _SUFFIXES: dict[str, DataKind] = {
@@ -75,6 +79,7 @@ class DataSettings(Frozen):
             .fam files without the ending; None for kind `code`.
         test: the same for test data; None: `test_fraction` of `train` is set aside by `split_seed`.
         test_fraction: share of the examples set aside where there is no test file; 0 for none.
+        split: how they are set aside.
         kind: of both; `auto` goes by the name's ending; `code` calls `load()` of the site's own code file.
         max_bytes: a larger file is refused before it is read, but for genotypes, which are read piece by piece.
         phenotypes, covariates: files with columns FID IID ... beside genotypes.
@@ -85,11 +90,17 @@ class DataSettings(Frozen):
     test: Path | None = None
     test_fraction: float = Field(default=0.2, ge=0, lt=1)
     split_seed: int = 0
+    split: Split = Field(default="shuffled", exclude_if=lambda given: given == "shuffled")  # since 0.2.0
     kind: DataKind = "auto"
     max_bytes: int = Field(default=64 << 30, ge=1)
     phenotypes: Path | None = None
     covariates: Path | None = None
     table: TableOptions = TableOptions()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether test data are set aside by keyed hashes, if the site's own code gives none."""
+        return self.split == "keyed" and self.test is None and self.test_fraction > 0
 
     @property
     def prefix(self) -> Path:
@@ -130,3 +141,9 @@ class DataSettings(Frozen):
                 hint="rename it, or say which kind it is",
             )
         return found
+
+
+def split_of(privacy: Privacy | None) -> Split:
+    """How test data are set aside under a job's section `privacy`: what hides an example, or a person, must not move
+    others with it. What hides all that a site contributes need not care who is in it."""
+    return "keyed" if privacy is not None and privacy.mechanism == "dp_sgd" else "shuffled"

@@ -111,6 +111,11 @@ class Numbering:
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
 
+    @property
+    def names(self) -> list[Any]:
+        """By their numbers."""
+        return list(self._known)
+
     def of(self, whose: Any) -> NDArray[np.int64] | None:
         """The numbers of the next rows; None where nothing is said of them."""
         if whose is None:

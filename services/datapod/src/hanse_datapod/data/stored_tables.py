@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from hanse_datapod.data.check import Passed
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import TableOptions
+from hanse_datapod.data.sides import Draw
 from hanse_datapod.data.stored import PIECE_BYTES, FirstFault, Make, Numbering, Piece, Rest, stored
 from hanse_datapod.data.stored_columns import ColumnsStore
 from hanse_datapod.data.tables import Table
@@ -77,8 +78,11 @@ def pieces_of(
     return _of_csv(path, schema, options, room) if kind == "csv" else _of_parquet(path, schema, room)
 
 
-def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room) -> Examples:
+def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room, draw: Draw | None = None) -> Examples:
     """As `checked` of `tabular.read_csv` and `read_parquet`, with the features in a file.
+
+    Args:
+        draw: numbers those whose the rows are (`Examples.draws`); None: nobody needs that.
 
     Raises:
         HanseError: as these; NO_SPACE.
@@ -95,13 +99,25 @@ def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room) -> Examples
         found = columns_of(pieces.path, frame, schema, naming, passed)
         return Piece(found.x, found.y, numbering.of(found.whose), found.weights)
 
-    return stored(
+    found = stored(
         pieces.where, pieces.naming.unit, pieces.rows, made(), schema, room, lambda y: targets_of(y, schema)
     )  # fmt: skip
+    return _drawn(found, numbering, draw)
 
 
-def read_stored_table(pieces: Pieces, schema: TabularSchema, options: TableOptions, room: Room) -> Table:
+def _drawn(examples: Examples, numbering: Numbering, draw: Draw | None) -> Examples:
+    if draw is None or examples.whose is None:
+        return examples
+    return replace(examples, draws=draw(numbering.names)[examples.whose])
+
+
+def read_stored_table(
+    pieces: Pieces, schema: TabularSchema, options: TableOptions, room: Room, draw: Draw | None = None
+) -> Table:  # fmt: skip
     """As `tabular.read_table`, with the cells in files.
+
+    Args:
+        draw: as of `read_stored`.
 
     Raises:
         HanseError: as this; NO_SPACE.
@@ -132,7 +148,7 @@ def read_stored_table(pieces: Pieces, schema: TabularSchema, options: TableOptio
         missing.require_none()
     fault.require_none()
     checked = rest.checked(pieces.where, naming.unit, schema, lambda y: targets_of(y, schema))
-    examples = Examples(np.zeros((pieces.rows, 0), np.float32), *checked)
+    examples = _drawn(Examples(np.zeros((pieces.rows, 0), np.float32), *checked), numbering, draw)
     whole = Table(
         pieces.where, naming.unit, naming.first, store.whole(), examples, set_aside=tolerated.count
     )  # fmt: skip

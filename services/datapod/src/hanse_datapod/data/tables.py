@@ -191,12 +191,14 @@ class SiteTables:
     Attributes:
         set_aside: bad cells, which the site tolerates.
         told: of these, those that the preparation's sums may have.
+        keyed: see `SiteData`.
     """
 
     train: Table
     test: Table | None
     set_aside: int = 0
     told: int = 0
+    keyed: bool = False
     _kept: tuple[str, Examples, Examples | None] | None = field(default=None, repr=False)
 
     @property
@@ -236,5 +238,5 @@ class SiteTables:
                 digest.update(part.head)
                 yield part.people(digest.update)
 
-        sketched = sketches(people())
+        sketched = sketches(people(), keyed=self.keyed)
         return digest.hexdigest(), sketched

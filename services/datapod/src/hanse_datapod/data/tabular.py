@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Passed, Raw, checked, mismatch
 from hanse_datapod.data.settings import TableOptions
+from hanse_datapod.data.sides import Draw
 from hanse_datapod.data.tables import Table
 from hanse_datapod.data.tolerance import Check, Tolerated
 from hanse_fabric.errors import ErrorCode, unfit
@@ -72,8 +73,13 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     return _raw(path, _parquet(path, schema), schema, ROWS)
 
 
-def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptions) -> Table:
+def read_table(
+    path: Path, kind: str, schema: TabularSchema, options: TableOptions, draw: Draw | None = None
+) -> Table:  # fmt: skip
     """The cells of a CSV or Parquet file as they are, missing ones too, for a preparation.
+
+    Args:
+        draw: numbers those whose the rows are (`Examples.draws`); None: nobody needs that.
 
     Raises:
         HanseError: as `read_csv` and `read_parquet`.
@@ -89,7 +95,10 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
         where, np.zeros((len(frame), len(schema.features)), np.float32), targets_of(y, schema), naming.unit,
         _codes(whose), weights_of(path, frame, schema, naming, Passed()),
     )  # fmt: skip
-    whole = Table(where, naming.unit, naming.first, columns, checked(raw, schema), set_aside=tolerated.count)
+    examples = checked(raw, schema)
+    if draw is not None and whose is not None:
+        examples = replace(examples, draws=draw(whose))
+    whole = Table(where, naming.unit, naming.first, columns, examples, set_aside=tolerated.count)
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
 
 
@@ -217,7 +226,9 @@ def wanted_of(names: Collection[str], schema: LearnableSchema) -> list[str] | No
 def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, naming: RowNaming) -> Raw:
     found = columns_of(path, frame, schema, naming, Passed())
     y = targets_of(found.y, schema)
-    return Raw(f"data file {path.name}", found.x, y, naming.unit, _codes(found.whose), found.weights)
+    return Raw(
+        f"data file {path.name}", found.x, y, naming.unit, _codes(found.whose), found.weights, names=found.whose
+    )  # fmt: skip
 
 
 def _codes(whose: pd.Series | None) -> NDArray[Any] | None:

@@ -203,8 +203,8 @@ def _data_lines(data: Mapping[str, Any] | None, *, charged: bool) -> list[str]:
     odd = [f"  odd: {each}" for each in data["remarks"]]
     if charged and data.get("parted"):
         odd.append(
-            "  set aside by this site itself: dp_sgd does not hide that with one more example or person others are; "
-            "give a file of test data (--test), or HANSE_TEST_FRACTION=0"
+            "  set aside by this site itself: in runs with dp_sgd by a keyed hash of each example, or of whoever has "
+            "several, so that one more moves no other; their numbers are a little different then"
         )
     return [f"{told}; device {data['device']}", *odd]
 

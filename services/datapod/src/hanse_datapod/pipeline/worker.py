@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hanse_datapod.data.settings import Split
 from hanse_datapod.pipeline.in_hand import Answered, InHand
 from hanse_datapod.worker.port import (
     TRAINING_KINDS,
@@ -64,7 +65,9 @@ class PipelineWorker:
     async def rest(self) -> None:
         """There is nothing to give back."""
 
-    async def check_data(self, schema: DataSchema) -> DataSummary:  # noqa: ARG002 - the loop reads its data itself
+    async def check_data(  # the loop reads its data itself
+        self, schema: DataSchema, split: Split = "shuffled",  # noqa: ARG002
+    ) -> DataSummary:  # fmt: skip
         fingerprint = await asyncio.to_thread(self._fingerprint)
         return DataSummary(self._examples, 0, fingerprint, DeviceReport(label=_LABEL))
 

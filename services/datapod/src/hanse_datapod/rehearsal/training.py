@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, split_of
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import BandedMatrix
@@ -181,7 +181,8 @@ def _parts(
             ErrorCode.INVALID_INPUT, f"data: none are given{beside}",
             hint="give --data FILE; or --code FILE alone, whose load() gives all data",
         )  # fmt: skip
-    settings = DataSettings(kind="code") if data is None else DataSettings(train=data)
+    parted = split_of(job.privacy)
+    settings = DataSettings(kind="code", split=parted) if data is None else DataSettings(train=data, split=parted)
     # Code of another framework reads tables itself, and what is no number in them is its own matter.
     raw = isinstance(schema, TabularSchema) and (isinstance(job.prepare, Prepare) or job.reads_data_itself)
     if not tests or data is None:

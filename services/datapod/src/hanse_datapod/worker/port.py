@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from hanse_datapod.data.remark import Remark
+from hanse_datapod.data.settings import Split
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import DataSchema
@@ -63,6 +64,7 @@ class WorkRequest:
         exchange: sums over all participants in the middle of the work; None: there are none.
         wanted: taken for the device that the job wants, where the site has decided already; None: what the job says.
         processes: that take the steps of a training together.
+        split: how the site sets test data aside, where it does so itself.
     """
 
     kind: TaskKind
@@ -79,6 +81,7 @@ class WorkRequest:
     exchange: AskSum | None = None
     wanted: str | None = None
     processes: int = 1
+    split: Split = "shuffled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ class DataSummary:
         units: who have the training examples, where the project's schema says whose each is.
         set_aside: bad cells of tables, which the site tolerates.
         remarks: what is odd about a table as a whole.
-        parted: whether the site has set its test data aside of the training data itself.
+        parted: whether the site sets its test data aside of the training data itself.
     """
 
     examples: int
@@ -209,8 +212,11 @@ class Worker(Protocol):
                 NO_DEVICE; UNAVAILABLE where the process was killed, after which the same request may be made again.
         """
 
-    async def check_data(self, schema: DataSchema) -> DataSummary:
+    async def check_data(self, schema: DataSchema, split: Split = "shuffled") -> DataSummary:
         """Read the data and hold them against the schema, which later work then uses.
+
+        Args:
+            split: as of a request.
 
         Raises:
             HanseError: SCHEMA_MISMATCH, INVALID_INPUT, NOT_FOUND or TOO_LARGE, naming file, column, row and value.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, Split
 from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.pool.choice import choose, local_pool
 from hanse_datapod.worker.port import (
@@ -77,7 +77,7 @@ class ProcessWorker:
         scratch: Path | None = None,
     ) -> None:
         self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
-        self._data = data.model_dump(mode="json")
+        self._settings, self._data = data, data.model_dump(mode="json")
         self._code = str(code) if code is not None else None
         self._schema: dict[str, Any] | None = None  # until it is known, data are read as what they look like
         self._process, self._alone = process, alone
@@ -112,7 +112,7 @@ class ProcessWorker:
         self._schema = schema.model_dump(mode="json")
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
-        body = self._body("work") | {
+        body = self._body("work", request.split) | {
             "kind": request.kind.value,
             "config": request.config,
             "seed": request.seed,
@@ -134,9 +134,9 @@ class ProcessWorker:
         )  # fmt: skip
         return outcome_of(answer, request.output)
 
-    async def check_data(self, schema: DataSchema) -> DataSummary:
+    async def check_data(self, schema: DataSchema, split: Split = "shuffled") -> DataSummary:
         self.use(schema)
-        summary = summary_of(await self._ask("check", _CHECK_LIMIT))
+        summary = summary_of(await self._ask("check", _CHECK_LIMIT, split))
         self._device = summary.device
         return summary
 
@@ -146,14 +146,17 @@ class ProcessWorker:
             with suppress(HanseError):  # a process that has died holds nothing to forget
                 await self._ask("rest", _REST_LIMIT)
 
-    async def _ask(self, operation: str, limit: float) -> dict[str, Any]:
+    async def _ask(self, operation: str, limit: float, split: Split = "shuffled") -> dict[str, Any]:
         return await self._process.request(
-            self._body(operation), time_limit=limit, memory_limit=None, on_progress=lambda _fraction, _text: None
+            self._body(operation, split), time_limit=limit, memory_limit=None, on_progress=lambda _fraction, _text: None
         )
 
-    def _body(self, operation: str) -> dict[str, Any]:
+    def _body(self, operation: str, split: Split) -> dict[str, Any]:
+        data = self._data
+        if split != self._settings.split:
+            data = self._settings.model_copy(update={"split": split}).model_dump(mode="json")
         return {
-            "operation": operation, "data": self._data, "code": self._code, "schema": self._schema,
+            "operation": operation, "data": data, "code": self._code, "schema": self._schema,
             "device": self._wanted_device, "sandbox": self._sandbox, "foreign": self._foreign,
             "memory": self._memory, "scratch": self._scratch,
         }  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, Split
 from hanse_datapod.home.folders import scratch_folder, worker_folders
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_worker import Process, ProcessWorker, opened
@@ -80,14 +80,14 @@ class PlacingWorker:
         note = "; ".join(part for part in (chosen.warning, outcome.note) if part)
         return replace(outcome, note=note)
 
-    async def check_data(self, schema: DataSchema) -> DataSummary:
+    async def check_data(self, schema: DataSchema, split: Split = "shuffled") -> DataSummary:
         """See `Worker.check_data`; pools' workers read the data by the same schema when they first need them."""
         for placed in self._pools.values():
             placed.worker.use(schema)
         if self._apart and self._local.loads_by_code:
             first = next(iter(self._pools.values()))
-            return await first.worker.check_data(schema)
-        return await self._local.check_data(schema)
+            return await first.worker.check_data(schema, split)
+        return await self._local.check_data(schema, split)
 
     async def rest(self) -> None:
         await self._local.rest()

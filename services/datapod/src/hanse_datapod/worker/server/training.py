@@ -21,7 +21,8 @@ from hanse_datapod.data.freed import give_back
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables, version_of
 from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.room import Room
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, Split
+from hanse_datapod.data.stored_columns import StoredColumns
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.frames import error_of
@@ -34,6 +35,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import CPU, Device, choose_device, memory_of
 from hanse_learning.site.examples import Examples
+from hanse_learning.site.mapped import is_mapped
 from hanse_learning.site.ranks import Ranks
 from hanse_learning.site.sums import Floats
 from hanse_privacy.works.people import people_of, rows, sketches
@@ -42,6 +44,7 @@ from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, Tabula
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
+_OTHER: Mapping[Split, Split] = {"shuffled": "keyed", "keyed": "shuffled"}
 
 
 class TrainingServer:
@@ -114,7 +117,7 @@ class TrainingServer:
                 digest, people = data.fingerprint_and_people()
             else:
                 parts = [part for part in (data.train, data.test) if part is not None]
-                digest, people = fingerprint(data), sketches(map(_people, parts))
+                digest, people = fingerprint(data), sketches(map(_people, parts), keyed=data.keyed)
             self._states = {name: known for name, known in self._states.items() if name in self._data}
             self._states[key] = DataState(digest, base64.b64encode(people).decode())
         return self._states.get(key, DataState())
@@ -152,6 +155,11 @@ class TrainingServer:
         # What is read anew takes the room of what it was before: in files, too.
         for old in [name for name in self._data if name.startswith(what)]:
             del self._data[old]
+        # Files of the same data, parted in another way, would take the disk twice.
+        other = settings.model_copy(update={"split": _OTHER[settings.split]})
+        apart = f"{form}{other.model_dump_json()}|{schema.model_dump_json()}|"
+        for old in [name for name, data in self._data.items() if name.startswith(apart) and _in_files(data)]:
+            del self._data[old]
         known = None
         data = self._data[key] = _read(read, self._room)
         self._rooms[key] = self._room.memory
@@ -175,11 +183,24 @@ class TrainingServer:
         return {
             "examples": len(train), "units": None if train.whose is None else train.units,
             "test_examples": len(data.test) if data.test is not None else 0,
-            "parted": settings.test is None and data.test is not None if isinstance(data, SiteTables) else data.parted,
+            "parted": _parts(settings, data),
             "fingerprint": data.fingerprint() if isinstance(data, SiteTables) else fingerprint(data),
             "set_aside": data.set_aside if isinstance(data, SiteTables) else 0,
             "remarks": [asdict(one) for one in remarks(data, schema)] if isinstance(schema, TabularSchema) else [],
         }  # fmt: skip
+
+
+def _parts(settings: DataSettings, data: SiteData | SiteTables) -> bool:
+    """Whether test data are set aside here, be it that nobody's are."""
+    if settings.test is not None or settings.test_fraction == 0:
+        return False
+    return isinstance(data, SiteTables) or data.parted or data.test is None
+
+
+def _in_files(data: SiteData | SiteTables) -> bool:
+    if isinstance(data, SiteTables):
+        return isinstance(data.train.columns, StoredColumns)
+    return is_mapped(data.train.x)
 
 
 def _read(read: Callable[[Room], SiteData | SiteTables], room: Room) -> SiteData | SiteTables:
