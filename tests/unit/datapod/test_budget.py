@@ -25,7 +25,7 @@ from hanse_datapod.privacy.turn_of import turn_of
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import HiddenFailure, Outcome, Task, TaskKind
+from hanse_fabric.messages import FindingCode, HiddenFailure, Outcome, SiteCheck, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms, PrivateMetrics
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
@@ -158,6 +158,11 @@ async def test_a_site_of_which_all_examples_fall_on_one_side_refuses_jobs_that_h
     [(outcome, reason)] = [said for run, said in told.items() if run != "b" * 12]
     assert outcome is Outcome.REFUSED
     assert reason == HiddenFailure.UNFIT.text
+    asked = {"kinds": ["train"], "rounds": 2, "model": {"name": "mlp"}, "train": {"steps": 1}}
+    await site.give(task("preflight", run="c" * 12, kind=TaskKind.CHECK, round=0, model=None, config=asked,
+                         privacy=by("dp_sgd")))  # fmt: skip
+    [said] = [result.payload for result, _ in await site.results(3) if result.step == "preflight"]
+    assert FindingCode.UNFIT in {finding.code for finding in SiteCheck.decode(said or b"").findings}
 
 
 async def test_a_refusal_of_a_charge_that_is_the_same_at_every_site_has_its_figures(site: Site) -> None:
