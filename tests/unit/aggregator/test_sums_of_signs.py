@@ -2,6 +2,7 @@
 plain updates do, to the bit."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from hanse_schemas.secure_aggregation import SecureAggregation
 from unit.aggregator.masked_round import MaskedRound, layout_of
 
 FLOATS = Layout.of([Entry("a", "F32", (40_001,)), Entry("none", "F32", (0, 4)), Entry("b", "F64", (333, 3))])
-STRATEGIES = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"sign_mask": {"tau": 0.7}},
     "momentum": {"sign_mask": {"tau": 0.4}, "optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.9}},
     "adam": {"sign_mask": {"tau": 1.0}, "optimizer": {"name": "adam"}},

@@ -356,7 +356,7 @@ def test_all_sets_of_answers_whose_members_are_the_same_stay_each_once(tmp_path)
         members = whole if number < 100 else within
         given = asked(str(number), work=number.to_bytes(32, "big"))
         works.claim(given, ANSWER, DataState("0"), tag=tag, among=members)
-        works.leave(given, ANSWER)
+        works.fix_answer(given, ANSWER)
         works.reveal("run", str(number), members, members.members)
     assert code(works.check, asked("again", work=bytes(32))) is ErrorCode.GONE
     [kept] = works._database.do(lambda open_: open_.execute("SELECT count(*) FROM answers").fetchall())
@@ -387,15 +387,15 @@ def test_the_memory_counts_all_that_it_remembers(tmp_path):
     works.begin(asked(), DataState(), whole)
     works.found(asked(), state())
     works.claim(asked(), ANSWER, state(), among=whole)
-    works.leave(asked(), ANSWER)
+    works.fix_answer(asked(), ANSWER)
     works.share(b"w" * 32, whole)
     works.claim(asked("s2"), ANSWER, state(), among=whole)
-    works.leave(asked("s2"), ANSWER)
+    works.fix_answer(asked("s2"), ANSWER)
     works.reveal("run", "s2", whole, whole.members)
     assert len(told) == 8
     assert told == sorted(told)
     assert len(set(told)) >= 7, "to share again changes nothing"
-    works.leave(asked("s2"), ANSWER)
+    works.fix_answer(asked("s2"), ANSWER)
     assert told[-1] == told[-2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.sides import are_tested, of_names
 from hanse_datapod.worker.server.training import TrainingServer
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.people import changed, sketch
+from hanse_privacy.works.people import changed, parts_of
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema
 
 VISITS = TabularSchema(features=(Column(name="who"), Column(name="beds")), target="ill", classes=2, unit="patient")
@@ -313,17 +314,17 @@ def test_a_worker_keeps_data_parted_in_both_ways_but_their_files_once(tmp_path: 
 
 def test_who_is_on_another_side_counts_as_changed(tmp_path: Path) -> None:
     """The memory of masked works lets no sum of one work be told apart from another by few: not by this either."""
-    whole, fewer = ([(f"p{at}", 2) for at in range(count)] for count in (100, 99))
+    all_of_them, fewer = ([(f"p{at}", 2) for at in range(count)] for count in (100, 99))
     states = []
-    for who, split in ((whole, "shuffled"), (whole, "keyed"), (fewer, "keyed")):
+    for who, split in ((all_of_them, "shuffled"), (all_of_them, "keyed"), (fewer, "keyed")):
         table = frame(list(who), {f"p{at}": at for at in range(100)})
         server, body = server_and_body(tmp_path, table, pieces=False)
         data = DataSettings(train=tmp_path / "ward.csv", split=split)  # type: ignore[arg-type]
         plain = read_site_data(data, VISITS)
         server.do(body | {"data": data.model_dump(mode="json")})
-        from hanse_datapod.worker.server.training import _all_people
-
-        states.append((sketch(_all_people(plain)), plain))
+        whole, *parts = parts_of(base64.b64decode(server._state().people))
+        assert len(parts) == 2
+        states.append((whole, plain))
     (shuffled, _), (by_key, data), (less, _) = states
     assert isinstance(data, SiteData)
     assert data.test is not None
