@@ -241,26 +241,6 @@ async def test_a_seed_that_is_refused_has_the_step_done_again_under_new_masks_wi
 
 
 @in_virtual_time
-async def test_two_sums_of_a_step_never_differ_by_fewer_than_the_minimum(clock: VirtualClock, tmp_path: Path) -> None:
-    """Else an aggregator that refuses a good update would learn it, from the sums with and without."""
-    async with hub_of(clock, tmp_path, *MANY) as made:
-        made.let("west", tampers(TaskKind.TRAIN))
-        await completed(made, masked_job(participants=TOLERANT))
-    with_it, without = set(sums(made)["r1-train"]), set(sums(made)["r1-train-s2"])
-    assert "west" in with_it
-    assert "west" not in without
-    assert len(with_it - without) == 3
-
-
-@in_virtual_time
-async def test_ring_arithmetic_without_masks_has_nothing_to_hide(clock: VirtualClock, tmp_path: Path) -> None:
-    async with hub_of(clock, tmp_path, *MANY) as made:
-        made.let("west", tampers(TaskKind.TRAIN))
-        await completed(made, masked_job("ring", participants=TOLERANT))
-    assert made.events("round-finished")[0].data["participants"] == list(MANY[:-1])
-
-
-@in_virtual_time
 async def test_a_refusal_that_is_nobodys_seed_ends_the_run_with_the_compensators_reason(
     clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse_workflows.masking.masked_sums import within
+from hanse_schemas.job import check_job
+from hanse_workflows import Verbs
+from hanse_workflows.masking.masked_sums import _colluding, within
 
 MANY = ("amber", "bell", "cape", "dune", "east", "north", "south", "west")
 
@@ -17,3 +23,10 @@ def test_no_more_than_may_be_are_kept_and_no_fewer(left: set[str], most: int, se
     assert len(kept) == min(len(left), max(most, 0))
     assert list(kept) == sorted(kept)
     assert kept == within(sorted(left), most, seed)
+
+
+@pytest.mark.parametrize(("settings", "many"), [(None, 0), ({}, 0), ({"colluding": 0}, 0), ({"colluding": 2}, 2)])
+def test_as_many_may_collude_as_the_job_says(settings: dict[str, int] | None, many: int) -> None:
+    body: dict[str, Any] = {"rounds": 1, "model": {"name": "linear"}, "participants": {"minimum": 5}}
+    job = check_job(body if settings is None else body | {"secure_aggregation": {"mode": "pairwise", **settings}})
+    assert _colluding(cast("Verbs", SimpleNamespace(job=job))) == many
