@@ -1,5 +1,7 @@
 """A hub that says of a run that it will ask little of it, and asks much: a ledger adds up by that plan, so what it says
-would be what is charged, whatever has left.
+would be what is charged, whatever has left. Or that says how large batches will be, and counts the entries of the
+ledger whose head it hears: where a batch holds all examples, all releases of a run are of one kind, which needs no
+plan.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
+from adversary.test_hub_noisy_preparations import ROWS_HIDDEN, alone, cut_at
+from adversary.test_hub_preparations import ROWS, wards
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
 from hanse_fabric.chain import read_chain
-from hanse_fabric.messages import PrivacyTerms
+from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.accounting.plan import Plan
 from hanse_privacy.ledger import NAME, PLAN
 from privacy_oracle import epsilon_of_mixed
 
+__all__ = ["wards"]
 ASKED, DELTA = 12, 1e-5
 RULES: dict[str, Any] = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
@@ -65,3 +70,44 @@ async def test_control_where_a_plan_is_charged_as_it_was_said_the_ledger_tells_l
     async with attacked(**RULES) as hub:
         spent, true = await charged_and_true(hub, 1)
     assert spent < 0.5 * true
+
+
+async def most_examples(hub: LyingHub) -> int | None:
+    """The smallest batch for which a site's ledger has other entries than for the largest; None: there is none."""
+    before = 0
+
+    async def entries(number: int, batch: int) -> int:
+        nonlocal before
+        config = cut_at(0, 100) | {"follows": {"train": {"batch_size": batch}}}
+        run = f"run{number:09}"
+        task = hub.task(
+            "site-0", "prepare", kind=TaskKind.PREPARE, mode=None, run=run, round=0, config=config, privacy=ROWS_HIDDEN
+        )
+        [result] = (await hub.ask(task)).values()
+        assert result.ledger is not None, result.reason
+        before, more = result.ledger.entries, result.ledger.entries - before
+        return more
+
+    low, high = 1, 1024
+    of_small, of_large = await entries(1, low), await entries(2, high)
+    if of_small == of_large:
+        return None
+    for number in range(3, 13):
+        guess = (low + high) // 2
+        low, high = (guess, high) if await entries(number, guess) == of_small else (low, guess)
+    return high
+
+
+async def test_how_many_entries_a_ledger_has_does_not_tell_how_many_examples_there_are(wards: Any) -> None:
+    async with wards(**alone(1e4), asking={"runs": 1000}) as hub:
+        assert await most_examples(hub) is None
+
+
+@pytest.mark.control("test_how_many_entries_a_ledger_has_does_not_tell_how_many_examples_there_are")
+async def test_control_where_a_plan_is_left_out_that_is_not_needed_their_number_is_found(
+    wards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = Plan.of
+    monkeypatch.setattr(Plan, "of", lambda releases, rounds, note="", **_: of(releases, rounds, note))
+    async with wards(**alone(1e4), asking={"runs": 1000}) as hub:
+        assert await most_examples(hub) == ROWS[0]

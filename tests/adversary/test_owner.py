@@ -220,7 +220,7 @@ async def test_each_evaluation_has_noise_and_is_paid_whether_or_not_it_fails(att
         assert {tuple(answer.metrics) for answer in answers[:4]} == {("accuracy", "loss")}
         assert {(answer.examples, answer.seconds, answer.reason) for answer in answers[:4]} == {(1, 0.0, "")}
         heads = [answer.ledger.entries for answer in answers[:4] if answer.ledger is not None]
-        assert heads == [2, 4, 6, 8]  # each is charged, and settled
+        assert heads == [3, 5, 7, 9]  # the run's plan; each is charged, and settled
 
 
 def fails(_: Reservation, __: Task, error: HanseError, ___: int) -> WorkOutcome:

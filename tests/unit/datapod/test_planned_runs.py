@@ -147,11 +147,24 @@ def test_the_hub_tells_a_preparation_with_noise_what_follows_as_sites_read_it() 
 
 
 @pytest.mark.parametrize(
-    "follows", [None, "all", {"train": {"batch_size": -1}}, {"evaluate": {"counts": 3}}, {"train": {"no such": 1}}]
-)
-def test_what_follows_and_cannot_be_read_is_no_plan(follows: Any) -> None:
+    ("follows", "read"),
+    [
+        (None, False), ("all", False), ({"train": {"batch_size": -1}}, True), ({"evaluate": {"counts": 3}}, True),
+        ({"train": {"no such": 1}}, True),
+    ],
+)  # fmt: skip
+def test_what_follows_and_cannot_be_read_is_a_plan_that_holds_nothing(follows: Any, *, read: bool) -> None:
     first = asked(TaskKind.PREPARE, 0, COLUMNS | {"follows": follows}, SECTION)
-    assert plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
+    found = plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None)
+    assert (found is not None) is read
+    assert found is None or found.reached({Event("gaussian", 3.0): 1}) is found.reached({Event("pure", 1.0): 1}) is None
+
+
+@pytest.mark.parametrize("examples", [1, 31, 32, 33, EXAMPLES])
+def test_whether_there_is_a_plan_does_not_depend_on_how_many_examples_there_are(examples: int) -> None:
+    """The ledger's head, which is told, counts its entries."""
+    section = {name: value for name, value in SECTION.items() if name != "metrics"}
+    assert plan_of(run_of(section)[0], PrivacyPolicy(), examples=examples, model=None, units=None) is not None
 
 
 def test_noise_by_the_models_size_has_no_plan_without_a_model() -> None:

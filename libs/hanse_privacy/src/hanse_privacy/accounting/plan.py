@@ -28,7 +28,8 @@ from hanse_privacy.accounting.events import Event
 
 _ROUNDING = 1 + 1e-12
 """By how much sums of the same numbers in another order may differ; whoever composes an amount adds it."""
-_MOST = 10**12
+MOST_ROUNDS = 10**9
+"""Of a run that has a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Plan:
     """A run's releases.
 
     Attributes:
-        releases: of the whole run, by event.
+        releases: of the whole run, by event; none where nobody knows them, which holds nothing.
         rounds: over which they are spread.
         note: for people.
     """
@@ -46,21 +47,28 @@ class Plan:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for name, value in (("rounds", self.rounds), *(("count", count) for _, count in self.releases)):
-            if not 1 <= value <= _MOST:
-                raise invalid(f"plan.{name}", value, f"a whole number from 1 to {_MOST}")
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            raise invalid("plan.rounds", self.rounds, f"a whole number from 1 to {MOST_ROUNDS}")
+        if min((count for _, count in self.releases), default=1) < 1:
+            raise invalid("plan.releases.count", min(count for _, count in self.releases), "1 or more")
         if len({event for event, _ in self.releases}) < len(self.releases):
             raise invalid("plan.releases", len(self.releases), "each event once")
 
     @classmethod
-    def of(cls, releases: Iterable[tuple[Event, int]], rounds: int, note: str = "") -> Plan | None:
+    def of(
+        cls, releases: Iterable[tuple[Event, int]], rounds: int, note: str = "", *, always: bool = False
+    ) -> Plan | None:
         """The plan of a run with these releases; None where all are of one kind, which needs none, or where one is of a
-        kind of which no distribution of losses is known."""
+        kind of which no distribution of losses is known.
+
+        Args:
+            always: also where all are of one kind.
+        """
         counts = Counter[Event]()
         for event, count in releases:
             counts[event] += count
         kinds = {"normal" if is_normal(event) else event for event in counts if event.kind != "chance"}
-        if len(kinds) < 2 or any(event.kind == "concentrated" for event in counts):
+        if (len(kinds) < 2 and not always) or any(event.kind == "concentrated" for event in counts):
             return None
         order = sorted(counts.items(), key=lambda one: (one[0].kind, one[0].amount, one[0].rate))
         return cls(tuple(order), rounds, note)

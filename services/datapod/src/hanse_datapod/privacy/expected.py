@@ -15,7 +15,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import MOST_ROUNDS, Plan
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Charge
@@ -75,10 +75,11 @@ def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | N
     is of one kind, or where the task does not say it.
 
     A hub that lies about it gains nothing: what is charged is what is asked, and a plan that is another only adds it up
-    to more.
+    to more. Whether there is one depends on nothing that the site does not tell, for hubs hear how many entries its
+    ledger has: a sample that is always of all examples makes steps and preparation one kind.
     """
     terms = task.privacy
-    if terms is None or (model is None and terms.privacy.mechanism == "staircase"):
+    if terms is None or (model is None and terms.privacy.mechanism == "staircase") or terms.rounds > MOST_ROUNDS:
         return None
     prepares = task.kind is TaskKind.PREPARE
     if prepares:
@@ -87,14 +88,15 @@ def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | N
             return None
         read = {name: told for name in _READ if isinstance(told := follows.get(name), Mapping)}
         task = task.model_copy(update={"config": {**task.config, **read}})
+    note = f"{terms.privacy.mechanism}, {terms.privacy.placement}: all of the run"
     try:
         releases = _releases(
             task, terms, terms.rounds, policy, examples=examples,
             coordinates=None if model is None else partial(numbers_of, model), units=units, prepares=prepares,
         )  # fmt: skip
-        return Plan.of(releases, terms.rounds, f"{terms.privacy.mechanism}, {terms.privacy.placement}: all of the run")
-    except HanseError:
-        return None  # what cannot be kept is refused where it is asked
+    except HanseError:  # what cannot be kept is refused where it is asked
+        return Plan((), terms.rounds, note)
+    return Plan.of(releases, terms.rounds, note, always=terms.privacy.mechanism == "dp_sgd" and len(releases) > 1)
 
 
 def _releases(
