@@ -63,7 +63,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
+        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py", f"{_SIMULATION}/test_extras_rounds.py",
         f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_workflows.masking.masked_sums": (
