@@ -14,6 +14,8 @@ from hanse_fabric.errors import ErrorCode, unfit
 
 T = TypeVar("T")
 _WAIT_S = 10.0
+_BESIDE_BYTES = 32 << 10
+"""SQLite begins its log's index with so much."""
 FAILED = "the site's disk or system failed: the site's own log has what it said"
 """All that leaves of such a failure: its own words name files, and a hub may have it read of the data."""
 
@@ -44,7 +46,7 @@ class Database:
                 with database:
                     return act(database)
         except sqlite3.Error as error:
-            if "full" in str(error):
+            if "full" in str(error) or is_full(self._path):
                 raise no_space(self._path) from None
             raise unfit(FAILED, f"{self._path}: {error}", code=ErrorCode.INTERNAL) from None
 
@@ -65,6 +67,12 @@ class Database:
         database.executescript(self._tables)
         self._connection = database
         return database
+
+
+def is_full(path: Path) -> bool:
+    """Whether there is no room for what SQLite lays beside a file; of that it says no more than that it failed."""
+    found = os.statvfs(path.parent)
+    return found.f_bavail * found.f_frsize < _BESIDE_BYTES
 
 
 def one(database: sqlite3.Connection, query: str, *values: object) -> Any:

@@ -102,10 +102,10 @@ def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -
 
         def _answer(self, name: str, asked: Any) -> dict[str, Any]:
             arrays = super()._answer(name, asked)
-            output = steps.get(asked.step)
+            output = steps.get(asked.function)
             if output is None:
-                says = (inspect.getdoc(STEPS[asked.step]) or "").partition("\n")[0]
-                output = steps[asked.step] = StepOutput(asked.step, says, asked.rings is not None)
+                says = (inspect.getdoc(STEPS[asked.function]) or "").partition("\n")[0]
+                output = steps[asked.function] = StepOutput(asked.function, says, asked.rings is not None)
             output.times += 1
             output.bytes += sum(array.nbytes for array in arrays.values())
             output.arrays = {key: f"{array.dtype} {list(array.shape)}" for key, array in arrays.items()}
