@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hanse_fabric.tensors.digest import digest_file
 from hanse_fabric.tensors.file import Arrays, layout_like, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_privacy.masks.total import mask_total
+from hanse_privacy.ring import files
 from hanse_privacy.ring.codec import decode
-from hanse_privacy.ring.files import BLOCK, MaskedFile, mask_shape, ring_layout, write_masked
+from hanse_privacy.ring.files import BLOCK, SIGNS, MaskedFile, mask_shape, ring_layout, write_masked
 from hanse_privacy.ring.plan import make_plan, ring_of
 from hanse_schemas.secure_aggregation import SecureAggregation
 from ring_error import error_bound
@@ -239,3 +241,45 @@ def test_a_mask_for_a_layout_of_plain_numbers_is_refused() -> None:
         mask_shape(MODEL)
     with pytest.raises(HanseError, match="U8 to U64"):
         Layout.of([Entry("w", "F32", (1,), Rule.RING)])
+
+
+@pytest.mark.parametrize("signs", [None, 8])
+@pytest.mark.parametrize("rule", [Rule.PARAMETER, Rule.AVERAGE])
+@pytest.mark.parametrize("name", [SIGNS, "*average", "*"])
+def test_no_model_has_an_entry_of_a_name_that_only_plans_and_masked_files_have(
+    tmp_path: Path, name: str, rule: Rule, signs: int | None
+) -> None:
+    plan = plan_of(weighting="uniform").model_copy(update={"signs": signs})
+    layout = Layout.of([Entry("w", "F32", (7,)), Entry(name, "F32", (1,), rule)])
+    refused = rf"entry \{name}.*none begins with \*"
+    with pytest.raises(HanseError, match=refused) as found:
+        ring_layout(layout, plan)
+    assert found.value.code is ErrorCode.INVALID_INPUT
+    arrays = {entry.name: np.ones(entry.shape, np.float32) for entry in layout}
+    with pytest.raises(HanseError, match=refused):
+        masked(tmp_path / "masked", arrays, plan, layout, weight=1)
+    assert not (tmp_path / "masked").exists()
+    inside = Layout.of([Entry("w*signs", "F32", (7,))])  # the control
+    assert masked(tmp_path / "masked", {"w*signs": arrays["w"]}, plan, inside, weight=1).layout.size > 0
+
+
+@pytest.mark.parametrize("more", [-1, 1, 5])
+@pytest.mark.parametrize("name", ["conv.weight", "norm.batches"])
+def test_a_file_of_more_or_fewer_elements_than_its_layout_has_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, more: int
+) -> None:
+    whole = files._elements_of
+
+    def other(entry: Entry, *sent: Any) -> Iterator[np.ndarray]:
+        for elements in whole(entry, *sent):
+            yield np.resize(elements.reshape(-1), elements.size + more) if entry.name == name else elements
+
+    plan = plan_of()
+    written = masked(tmp_path / "whole", update(1), plan)
+    assert (tmp_path / "whole").stat().st_size == written.layout.size
+    monkeypatch.setattr(files, "_elements_of", other)
+    with pytest.raises(
+        HanseError, match=rf"masked entry {name}: 'written up to byte \d+' is not as the layout says, \d+"
+    ):
+        masked(tmp_path / "masked", update(1), plan, seed=bytes(32))
+    assert not (tmp_path / "masked").exists()

@@ -22,8 +22,9 @@ from hanse_privacy.noise.distributed import make_share
 from hanse_privacy.noise.labels import coalitions
 from hanse_privacy.noise.site import correlated_noise, drawn_noise, paired_noise, site_noise
 from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.ring import files
 from hanse_privacy.ring.codec import decode
-from hanse_privacy.ring.files import write_masked
+from hanse_privacy.ring.files import SIGNS, clipped_parameters, write_masked
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.rotation import Rotation, pieces
 from hanse_schemas.secure_aggregation import SecureAggregation
@@ -215,6 +216,29 @@ def test_masked_files_carry_a_share_of_noise(noise: str, tmp_path: Path) -> None
     expected = aggregate(asked.privacy, 5, round_noise(asked, "site-0").scale)
     assert drawn.var() == pytest.approx(expected.variance, rel=0.05)
     assert abs(drawn.mean()) < 4 * math.sqrt(expected.variance / N)
+
+
+@pytest.mark.parametrize("rotation", [None, "12" * 32])
+def test_a_parameter_that_has_the_name_of_the_signs_is_a_parameter_with_its_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotation: str | None
+) -> None:
+    """Such a model is refused; were it not, a plan without signs would have none summed."""
+    monkeypatch.setattr(files, "check_names", lambda *_: None)
+    asked = terms(active=5, mechanism="discrete_gaussian", noise=None, noise_multiplier=1.0)
+    layout = Layout.of([Entry(SIGNS, "F32", (1,)), Entry("w", "F32", (N,))])
+    write_tensors(tmp_path / "plain", layout, {SIGNS: np.zeros(1, np.float32), "w": np.full(N, 1e-3, np.float32)})
+    plan = plan_for(asked, bits=32).model_copy(update={"rotation": rotation})
+    assert plan.signs is None
+    assert sum(block.size for block in clipped_parameters(tmp_path / "plain", plan)) == N + 1
+    seen = []
+    for site in range(5):
+        adjust = site_noise(asked, f"site-{site}", plan, tmp_path / "plain", source=NoiseSource(bytes([site]) * 32))
+        written = write_masked(tmp_path / "plain", tmp_path / "masked", plan, weight=1, seed=None, adjust=adjust)
+        assert (tmp_path / "masked").stat().st_size == written.layout.size
+        found = read_tensors(tmp_path / "masked")[1]
+        assert (found[SIGNS].size, found["w"].size) == (1, N)
+        seen.append(decode(found[SIGNS], plan.default)[0])
+    assert np.std(seen) > 0.05  # of zeros: what differs is noise
 
 
 @pytest.mark.parametrize("rotation", [None, "12" * 32])

@@ -33,8 +33,10 @@ from hanse_privacy.ring.words import DTYPES, SIGNED, WIDTHS, wire_bytes
 BLOCK = 1 << 15
 """Elements that are encoded at a time: they stay in a core's cache through every step."""
 
-SIGNS = "*signs"
-"""The entry of the parameters' signs; no model has one of this name."""
+RESERVED = "*"
+"""How names begin that a plan and a masked file have beside those of a model's entries: no such entry has one."""
+SIGNS = f"{RESERVED}signs"
+"""The entry of the parameters' signs, where a plan has them summed."""
 
 Adjust = Callable[[NDArray[np.float64], int], NDArray[np.integer[Any]]]
 """Noise, in units of the parameters' ring: from a block of clipped values (unweighted) and the index of its first
@@ -53,12 +55,31 @@ class MaskedFile:
 
 def ring_layout(layout: Layout, plan: RingPlan) -> Layout:
     """The layout of masked updates of a model: its names and shapes, as ring elements; of chosen parameters those that
-    are sent. With the parameters' signs behind, where they are summed."""
+    are sent. With the parameters' signs behind, where they are summed.
+
+    Raises:
+        HanseError: as `check_names`.
+    """
+    check_names(layout)
     sent = layout if plan.chosen is None else sent_layout(layout, Choice(plan.chosen))
     entries = [Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in sent]
     if plan.signs is not None:
         entries.append(Entry(SIGNS, f"U{plan.signs}", (parameter_count(layout),), Rule.RING))
     return Layout.of(entries)
+
+
+def check_names(layout: Layout) -> None:
+    """Whoever chooses a model's names must not have one of its entries taken for what a plan alone asks for.
+
+    Raises:
+        HanseError: INVALID_INPUT for a model's entry of a reserved name.
+    """
+    for entry in layout:
+        if entry.name.startswith(RESERVED):
+            raise invalid(
+                f"entry {entry.name}", entry.name, f"a name that a model's entry may have: none begins with {RESERVED}",
+                hint="rename the entry",
+            )  # fmt: skip
 
 
 def parameter_count(layout: Layout) -> int:
@@ -110,8 +131,8 @@ def write_masked(
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
-            are not finite, or beyond a bound where the plan refuses them, naming the entry; with noise, or chosen
-            parameters, for one of another ring than the default, and with noise, for signs; NO_SPACE.
+            are not finite, or beyond a bound where the plan refuses them, naming the entry; as `check_names`; with
+            noise, or chosen parameters, for one of another ring than the default, and with noise, for signs; NO_SPACE.
     """
     check_plan(plan)
     if adjust is not None:
@@ -134,7 +155,7 @@ def write_masked(
         file.write(masked.header)
         digester.update(masked.header)
         for entry in masked:
-            bits = 8 * entry.numpy.itemsize
+            bits, end = 8 * entry.numpy.itemsize, position + entry.nbytes
             for elements in _elements_of(entry, sent, writer):
                 if mask is not None:
                     mask(elements, position, bits)
@@ -142,6 +163,7 @@ def write_masked(
                 file.write(data)
                 digester.update(data)
                 position += data.nbytes
+            _check_counted(entry, position, end)
     return MaskedFile(masked, writer.clipped, *digester.result())
 
 
@@ -154,7 +176,7 @@ def clipped_parameters(source: Path, plan: RingPlan) -> Iterator[NDArray[np.floa
     layout, arrays = read_tensors(source)
     sent = _Sent.of(layout, arrays, plan)
     for entry in ring_layout(layout, plan):
-        if entry.name != SIGNS and sent.entries[entry.name].rule is Rule.PARAMETER:
+        if not _has_signs(entry, plan) and sent.entries[entry.name].rule is Rule.PARAMETER:
             for block in sent.blocks(sent.entries[entry.name]):
                 yield _clipped(block, plan.default)
 
@@ -216,10 +238,28 @@ def signs_of(values: NDArray[Any], bits: int) -> NDArray[Any]:
 
 def _elements_of(entry: Entry, sent: _Sent, writer: _Writer) -> Iterator[NDArray[Any]]:
     """The ring elements of an entry of a masked file, before they are masked, a block at a time."""
-    if entry.name == SIGNS:
+    if _has_signs(entry, writer.plan):
         return sent.signs(8 * entry.numpy.itemsize)
     plain = sent.entries[entry.name]
     return writer.blocks(plain, sent.blocks(plain))
+
+
+def _has_signs(entry: Entry, plan: RingPlan) -> bool:
+    """Whether an entry of a masked file has the signs: the plan says it, not the name, which a model chooses."""
+    return plan.signs is not None and entry.name == SIGNS
+
+
+def _check_counted(entry: Entry, position: int, end: int) -> None:
+    """Elements beyond an entry's own would be under no mask, for a mask has the layout's shape.
+
+    Args:
+        position, end: bytes of the data section that are written, and that the layout has up to the entry's end.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    if position != end:
+        raise invalid(f"masked entry {entry.name}", f"written up to byte {position}", f"as the layout says, {end}")
 
 
 def _clipped(block: NDArray[Any], ring: Ring) -> NDArray[np.float64]:

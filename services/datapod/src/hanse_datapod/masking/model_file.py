@@ -2,7 +2,8 @@
 
 What a site remembers of masked work, and what others hold its sums against, is by that name. A hub that writes the file
 of the same model in another way, with other spaces, keys in another order, or more metadata, would have its sums a
-second time, without one site.
+second time, without one site. And the names of its entries are of the hub's choice: none may be one that a masked file
+has beside them.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ _NAMED_BY_IT = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE})
 
 
 def check_model_file(task: Task, model: Path | None) -> None:
-    """Whether a masked task's model is in the one form that Hanse writes; a hub of release 0.1.0, which binds nothing,
-    may have been given another. Blocks.
+    """Whether a masked task's model has no entry of a reserved name, and is in the one form that Hanse writes; a hub of
+    release 0.1.0, which binds nothing, may have been given another form. Blocks.
 
     Raises:
         HanseError: POLICY where it is not, in words that are of the file alone.
     """
-    if model is None or task.bound is None or task.kind not in _NAMED_BY_IT or not hides(task):
+    if model is None or task.kind not in _NAMED_BY_IT or not hides(task):
         return
-    from hanse_fabric.tensors.file import is_own
+    from hanse_fabric.tensors.file import is_own, layout_of
+    from hanse_privacy.ring.files import check_names
 
     try:
-        own = is_own(model)
+        check_names(layout_of(model))
+        own = task.bound is None or is_own(model)
     except HanseError as error:
         if error.code is not ErrorCode.INVALID_INPUT:
             raise
