@@ -2,6 +2,7 @@
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_one_of_many_claims_to_a_session_wins(triage, tmp_path):
         won = list(threads.map(lambda index: OwnMemory(path).claim(request, SETS[index % 2]), range(16)))
     assert won in ([True, False] * 8, [False, True] * 8)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_claim_stays_after_a_power_cut(tmp_path):
+    """A claim is made by removing SQLite's journal, and only EXTRA (3) waits until the folder has it: a journal that
+    comes back would take the claim back."""
+    memory = OwnMemory(tmp_path / "memory")
+    for opened in (memory, memory.works):
+        with closing(opened._open()) as database:
+            assert database.execute("PRAGMA synchronous").fetchone()[0] == 3
 
 
 def test_a_memory_that_cannot_be_written_stops_the_sums(triage, tmp_path):

@@ -3,12 +3,14 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.place import inode
 
+ROOT = Path(__file__).parents[3]
 TABLE = "CREATE TABLE IF NOT EXISTS kept (number INTEGER PRIMARY KEY)"
 PROCESS = """
 import os, signal, sys
@@ -66,6 +68,29 @@ def test_a_database_of_an_earlier_release_goes_on(tmp_path):
     again = Database(path, TABLE)
     assert kept(again) == [1]
     assert again.do(lambda open_: one(open_, "PRAGMA journal_mode"))[0] == "wal"
+
+
+def test_a_change_stays_after_a_power_cut_where_there_is_no_log_to_append_to(tmp_path):
+    """There a change is made by removing SQLite's journal, and only EXTRA (3) waits until the folder has it: a journal
+    that comes back would take the change back."""
+    database = Database(tmp_path / "kept", TABLE)
+    assert database.do(lambda open_: one(open_, "PRAGMA synchronous"))[0] == 3
+
+
+def test_every_database_of_the_platform_waits_for_folders_too():
+    """Whoever opens another one says it there, and has a test of it."""
+    opened = {
+        str(file.relative_to(ROOT)): file.read_text()
+        for part in ("libs", "services")
+        for file in (ROOT / part).glob("*/src/**/*.py")
+        if "sqlite3.connect(" in file.read_text()
+    }
+    assert sorted(opened) == [
+        "services/compensator/src/hanse_compensator/own_memory.py",
+        "services/compensator/src/hanse_compensator/works.py",
+        "services/datapod/src/hanse_datapod/home/database.py",
+    ]
+    assert not [file for file, text in opened.items() if "synchronous = FULL" in text or "synchronous = NORMAL" in text]
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])

@@ -1,6 +1,8 @@
 """A home that is given a memory to share brings along what it has answered, and stops where that is lost."""
 
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -12,7 +14,9 @@ from hanse_datapod.home.height import Height
 from hanse_datapod.home.one_memory import memory_of
 from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import FILE, Works
+from hanse_datapod.process.service import bring_answers
 from hanse_datapod.worker.port import DataState
+from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from unit.datapod.site_actors import enrolled
 from unit.datapod.test_works import ANSWER, among, asked, code
@@ -140,6 +144,51 @@ def test_what_a_home_knows_of_its_own_memory_is_not_asked_of_the_one_that_comes_
         memory_of(home, memory)
     answered(home, memory, "next", b"n" * 32)
     memory_of(home, memory)
+
+
+def test_a_home_that_was_refused_a_memory_still_notices_that_its_own_is_an_older_copy(home, tmp_path):
+    memory = memory_of(home, None)
+    answered(home, memory)
+    copied(memory, tmp_path / "older")
+    answered(home, memory, "s2", b"x" * 32)
+    other, given = tmp_path / "other", tmp_path / "memory"
+    enrolled(other)
+    answer(memory_of(other, given), "s9", b"z" * 32)
+    with pytest.raises(HanseError, match=r"lacks what .* has answered"):
+        memory_of(home, given)
+    laid_back(tmp_path / "older", memory)
+    with pytest.raises(HanseError, match="is older than what"):
+        memory_of(home, None)
+
+
+def test_a_datapod_brings_nothing_of_a_home_that_another_process_works_with(home, tmp_path):
+    """It goes on answering into its own memory, and what it answers then would be in no other."""
+    answered(home, memory_of(home, None))
+    memory, beside = tmp_path / "memory", tmp_path / "beside"
+    enrolled(beside)
+    with sole_owner(home), pytest.raises(HanseError, match="another process works with this folder") as refusal:
+        bring_answers([beside, home], memory)
+    assert refusal.value.code is ErrorCode.LOCKED
+    assert not memory.exists()
+    assert (home / HEIGHT).exists()
+    answered(home, memory_of(home, None), "s2", b"x" * 32)  # the first process, as if nothing had been
+    bring_answers([beside, home, tmp_path / "not yet"], memory)
+    for session, work in ("s3", b"w" * 32), ("s4", b"x" * 32):
+        assert code(Works(memory).check, asked(session, work=work, project="other")) is ErrorCode.CONFLICT
+    assert not (tmp_path / "not yet").exists()
+
+
+def test_a_datapod_that_is_started_a_second_time_with_a_memory_is_refused_before_it_writes(home, tmp_path):
+    memory, policy, data = tmp_path / "memory", tmp_path / "policy.yaml", tmp_path / "data.csv"
+    policy.write_text(f"masking:\n  memory: {memory}\n")
+    data.write_text("a,b\n1,2\n")
+    answered(home, memory_of(home, None))
+    command = ("run", "--home", home, "--data", data, "--policy", policy)
+    with sole_owner(home):
+        argv = [sys.executable, "-m", "hanse_datapod", *map(str, command)]
+        done = subprocess.run(argv, timeout=60, check=False, capture_output=True, text=True)
+    assert done.returncode == ErrorCode.LOCKED.value.exit_status, done.stderr
+    assert not memory.exists()
 
 
 def test_other_homes_that_share_a_memory_may_bring_it_further(home, tmp_path):

@@ -15,7 +15,7 @@ from hanse_datapod.privacy.books import balances
 from hanse_datapod.privacy.budget import SiteBudget
 from hanse_datapod.privacy.expected import plan_of
 from hanse_fabric.chain import read_chain
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
@@ -203,10 +203,17 @@ def test_renyi_accounting_of_a_site_is_as_it_was(tmp_path: Path) -> None:
     assert spent == pytest.approx(made.epsilon(1e-5))
 
 
-def test_a_run_of_more_rounds_than_a_plan_can_have_is_charged_without_one(tmp_path: Path) -> None:
-    section = WITHOUT | {"mechanism": "gaussian", "epsilon": None, "noise_multiplier": 50.0}
-    given = asked(TaskKind.TRAIN, 1, CONFIG, section)
-    assert given.privacy is not None
-    endless = given.model_copy(update={"privacy": given.privacy.model_copy(update={"rounds": 10**15})})
-    assert plan_of(endless, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
-    assert played(tmp_path, [endless]) > 0
+@pytest.mark.parametrize("said", [100_001, 10**9])
+def test_a_task_of_a_run_of_more_rounds_than_a_job_may_have_is_refused_before_noise_is_reckoned(said: int) -> None:
+    """A site reckons the noise of so many rounds before it trains or prepares, for minutes where a hub says 10^9."""
+    most = json.loads(asked(TaskKind.TRAIN, 1, CONFIG, WITHOUT).encode())
+    most["privacy"]["rounds"] = 100_000
+    terms = Task.decode(json.dumps(most).encode()).privacy
+    assert terms is not None
+    assert terms.rounds == 100_000
+    most["privacy"]["rounds"] = said
+    with pytest.raises(
+        HanseError, match=rf"privacy\.rounds: .*less than or equal to 100000 \(given {said}\)"
+    ) as caught:
+        Task.decode(json.dumps(most).encode())
+    assert caught.value.code is ErrorCode.INVALID_INPUT

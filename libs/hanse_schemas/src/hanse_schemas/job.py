@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
-from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.messages.privacy import MOST_ROUNDS, Privacy
 from hanse_fabric.names import Digest
 from hanse_fabric.text_files import read_yaml
 from hanse_schemas import metrics
@@ -271,7 +271,7 @@ class Job(Frozen):
     """
 
     workflow: str = Field(default="federated_averaging", pattern=r"^[a-z][a-z0-9_]{0,63}$")
-    rounds: int = Field(default=1, ge=1, le=100_000)
+    rounds: int = Field(default=1, ge=1, le=MOST_ROUNDS)
     participants: Participation = Participation()
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from hanse_compensator.works import LIMIT, WorkFile
+from hanse_compensator.works import LIMIT, ON_THE_DISK, WorkFile
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import MaskRequest
 
@@ -72,5 +72,5 @@ class OwnMemory:
     def _open(self) -> sqlite3.Connection:
         # A connection for each call: calls come from different threads, a few a second at most.
         database = sqlite3.connect(self._path, timeout=_WAIT_S)
-        database.execute("PRAGMA synchronous = FULL")
+        database.execute(ON_THE_DISK)
         return database

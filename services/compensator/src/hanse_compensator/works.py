@@ -19,6 +19,9 @@ from hanse_privacy.works.chain import Members, Work
 from hanse_privacy.works.codec import decode, encode
 
 LIMIT = 1 << 30
+ON_THE_DISK = "PRAGMA synchronous = EXTRA"
+"""A claim is made by removing SQLite's journal. FULL does not wait until the folder has that: after a power cut the
+journal could come back, and take the claim back."""
 _FORGOTTEN_AT_ONCE = 16
 _TABLES = """
 CREATE TABLE IF NOT EXISTS members (place INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE);
@@ -152,7 +155,7 @@ class WorkFile:
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._path, timeout=10.0, isolation_level=None)
-        database.execute("PRAGMA synchronous = FULL")
+        database.execute(ON_THE_DISK)
         return database
 
 

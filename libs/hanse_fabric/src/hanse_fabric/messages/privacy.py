@@ -12,6 +12,10 @@ from pydantic import Base64Bytes, Field, model_validator
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest, Slug
 
+MOST_ROUNDS = 100_000
+"""Of a job, and so of what a task says of its run. Noise for so many, of one release each, is reckoned in some seconds;
+for ten times as many in half a minute."""
+
 
 class PrivateMetrics(Frozen):
     """Metrics and numbers of people that leave with noise, and are charged (`hanse_privacy.noise.metrics`).
@@ -172,7 +176,7 @@ class PrivacyTerms(Frozen):
     """
 
     privacy: Privacy
-    rounds: int = Field(ge=1)
+    rounds: int = Field(ge=1, le=MOST_ROUNDS)
     round: int = Field(ge=1)
     active: int = Field(ge=1)
     attempt: int = Field(default=1, ge=1)

@@ -18,6 +18,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import SiteBudget
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import FindingCode, SiteCheck, SiteFinding, Task, TaskKind
+from hanse_fabric.messages.privacy import MOST_ROUNDS
 from hanse_schemas.schema import DataSchema
 
 _ASKED = frozenset({TaskKind.PREPARE, TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
@@ -145,6 +146,6 @@ def _evaluations(task: Task) -> int:
 
 def _rounds(task: Task) -> int:
     rounds = task.config.get("rounds")
-    if not isinstance(rounds, int) or not 1 <= rounds <= 10**6:
-        raise invalid("task.config.rounds", rounds, "a whole number from 1")
+    if not isinstance(rounds, int) or not 1 <= rounds <= MOST_ROUNDS:
+        raise invalid("task.config.rounds", rounds, f"a whole number from 1 to {MOST_ROUNDS}")
     return rounds

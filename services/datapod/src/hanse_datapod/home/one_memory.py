@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hanse_datapod.home.database import Database, one
-from hanse_datapod.home.height import forget_height, require_height
+from hanse_datapod.home.height import NUMBER, forget_height, require_height
 from hanse_datapod.home.prefixes import TABLE as PREFIXES
 from hanse_datapod.home.works import FILE, TABLES
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 def memory_of(home: Path, shared: Path | None) -> Path:
     """The folder that the home remembers in; it has all that the home has answered. Blocks.
+
+    The caller holds the home: who answers into its own memory meanwhile would do so behind the back of the other.
 
     Args:
         shared: the policy's `masking.memory`.
@@ -57,7 +59,6 @@ def memory_of(home: Path, shared: Path | None) -> Path:
                 require_height(home, memory, folder)
             elif state != _THERE:
                 require_height(home, own, home)
-                forget_height(home)  # it was of the home's own memory, which is brought along
             brought = own.do(lambda ours: memory.do(lambda theirs: _join(ours, theirs, number, state, home, folder)))
         own.do(lambda ours: ours.execute("UPDATE memory SET state = ?", (_THERE,)))
     if brought:
@@ -112,6 +113,9 @@ def _join(
             names = [column[0] for column in rows.description]
             into = f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
             theirs.executemany(into, rows)
+    # The home goes on with the count that it knows, of its own memory: that has counted more than the rows that are
+    # left of it to bring. So there is no moment in which nobody would notice an older copy.
+    theirs.execute("UPDATE height SET number = max(number, ?)", one(ours, NUMBER))
     theirs.execute("INSERT INTO homes VALUES (?)", (number,))
     return bring
 

@@ -15,7 +15,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import MOST_ROUNDS, Plan
+from hanse_privacy.accounting.plan import Plan
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Charge
@@ -79,7 +79,7 @@ def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | N
     ledger has: a sample that is always of all examples makes steps and preparation one kind.
     """
     terms = task.privacy
-    if terms is None or (model is None and terms.privacy.mechanism == "staircase") or terms.rounds > MOST_ROUNDS:
+    if terms is None or (model is None and terms.privacy.mechanism == "staircase"):
         return None
     prepares = task.kind is TaskKind.PREPARE
     if prepares:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
 from hanse_datapod.worker.port import STUDY_KINDS
 from hanse_fabric import proxies
+from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
@@ -53,12 +55,28 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     strict = settings.data_kind == "code"
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code, listed, strict=strict)
     await asyncio.to_thread(require_one_ledger, listed, partial(_data, settings), policy)
-    for home in listed:
-        if home.exists() and policy.masking.memory is not None:
-            # Before any of them answers: what one has answered is brought to a memory where nothing is yet.
-            await asyncio.to_thread(memory_of, home, policy.masking.memory)
+    if policy.masking.memory is not None:
+        # Before any of them answers: what one has answered is brought to a memory where nothing is yet.
+        await asyncio.to_thread(bring_answers, listed, policy.masking.memory)
     async with window(settings.window, listed, policy, settings.code, service.clock):
         await _take_part(service, policy, listed, settings.token.get_secret_value() if not homes else "")
+
+
+def bring_answers(homes: Sequence[Path], memory: Path) -> None:
+    """Have a memory that homes share hold all that they have answered. Blocks.
+
+    Whoever works with one of them meanwhile, a datapod that was started before, would go on answering into the home's
+    own memory, which nobody brings along any more. So all are held first, and nothing is written where one is not.
+
+    Raises:
+        HanseError: LOCKED; TAMPERED as `memory_of`.
+    """
+    there = [home for home in homes if home.exists()]
+    with ExitStack() as held:
+        for home in there:
+            held.enter_context(sole_owner(home))
+        for home in there:
+            memory_of(home, memory)
 
 
 async def _take_part(service: Service[DatapodSettings], policy: Policy, listed: list[Path], token: str) -> None:
