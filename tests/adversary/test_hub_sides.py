@@ -16,10 +16,12 @@ import pytest
 from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data import names
+from hanse_datapod.data.settings import DataSettings, Split
 from hanse_datapod.home import splits
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy
+from hanse_schemas import csv_frame
 from hanse_schemas.schema import Column, TabularSchema
 
 VISITS = TabularSchema(
@@ -34,7 +36,7 @@ NAME = "Canary-7f3a"
 WHOSE = {"a patient of several rows": True, "a row that nobody is said to have": False}
 
 
-def site_with_or_without(folder: Path, *, units: bool) -> Any:
+def site_with_or_without(folder: Path, *, units: bool, two_ways: bool) -> Any:
     """A worker by its number: both sites' other patients are the same."""
 
     def worker(index: int) -> Any:
@@ -44,7 +46,8 @@ def site_with_or_without(folder: Path, *, units: bool) -> Any:
             table = csv.writer(file)
             table.writerow(["patient", *(column.name for column in VISITS.features), "ill"])
             for at in range(PATIENTS):
-                visits = [[f"p{at}", *draw.normal(size=8).round(3), at % 2] for _ in range(2)]
+                written = (f"{at}", f"00{at}") if two_ways else (f"p{at}", f"p{at}")
+                visits = [[name, *draw.normal(size=8).round(3), at % 2] for name in written]
                 table.writerows(visits if units else visits[:1])
             if index == 0:
                 table.writerows([[NAME, *[4.0] * 8, 1]] * (2 if units else 1))
@@ -91,8 +94,8 @@ class Listening:
         return await self._worker.work(request, on_progress)
 
 
-def staged(attacked: Attacked, folder: Path, *, units: bool) -> Any:
-    make = site_with_or_without(folder, units=units)
+def staged(attacked: Attacked, folder: Path, *, units: bool, two_ways: bool = False) -> Any:
+    make = site_with_or_without(folder, units=units, two_ways=two_ways)
     schema = VISITS if units else VISITS.model_copy(update={"unit": None})
     return attacked(worker=lambda index: Listening(make(index)), schema=schema, **RULES)
 
@@ -130,16 +133,34 @@ async def begun_with_something_else(hub: LyingHub) -> float:
     return await moved(hub, "r2-train", run)
 
 
-async def test_no_hub_has_a_new_run_parted_as_those_of_before(attacked: Attacked, tmp_path: Path) -> None:
+async def test_no_hub_has_a_run_parted_as_those_of_before(attacked: Attacked, tmp_path: Path) -> None:
     async with staged(attacked, tmp_path, units=True) as hub:
         assert await begun_with_something_else(hub) <= 1.0 + 20 * NOISE
 
 
-@pytest.mark.control("test_no_hub_has_a_new_run_parted_as_those_of_before")
-async def test_control_were_a_run_of_before_whatever_was_charged_already_a_hub_would_begin_it_so(
+@pytest.mark.control("test_no_hub_has_a_run_parted_as_those_of_before")
+async def test_control_were_a_whole_run_parted_as_for_its_first_task_a_hub_would_begin_it_so(
     attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits.Splits, "_keep", lambda _self, _run, private: private)
-    monkeypatch.setattr(splits.Splits, "_known", lambda _self, _run: None)
+    first, decided = dict[tuple[int, str], Split](), splits.Splits.of
+    monkeypatch.setattr(
+        splits.Splits, "of", lambda self, task: first.setdefault((id(self), task.run), decided(self, task))
+    )
     async with staged(attacked, tmp_path, units=True) as hub:
         assert await begun_with_something_else(hub) > 2.0
+
+
+async def test_whether_one_patient_is_there_makes_no_other_two(attacked: Attacked, tmp_path: Path) -> None:
+    """All others have numbers for names, which are written in two ways."""
+    async with staged(attacked, tmp_path, units=True, two_ways=True) as hub:
+        assert await moved(hub) <= 1.0 + 20 * NOISE
+
+
+@pytest.mark.control("test_whether_one_patient_is_there_makes_no_other_two")
+async def test_control_by_the_type_of_its_whole_column_a_name_in_two_ways_is_one_or_two(
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_frame, "unit_of", lambda _schema: None)
+    monkeypatch.setattr(names, "said", lambda name: name)
+    async with staged(attacked, tmp_path, units=True, two_ways=True) as hub:
+        assert await moved(hub) > 2.0

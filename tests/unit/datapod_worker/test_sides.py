@@ -14,17 +14,20 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from hanse_datapod.data import images, stored_tables
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables
+from hanse_datapod.data.names import said
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.data.sides import are_tested, of_names
 from hanse_datapod.worker.server.training import TrainingServer
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_learning.site.examples import Examples
 from hanse_privacy.works.people import changed, parts_of
-from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema, unit_of
 
 VISITS = TabularSchema(features=(Column(name="who"), Column(name="beds")), target="ill", classes=2, unit="patient")
 ROWS = VISITS.model_copy(update={"unit": None})
@@ -45,12 +48,11 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PIECE_BYTES", 700)
 
 
-def said(name: object) -> str:
-    """By which readers may take two names for one."""
-    try:
-        return str(float(str(name)))
-    except ValueError:
-        return str(name).casefold()
+def spelled(name: object, visit: int) -> str:
+    """A name as it is written at one of the visits."""
+    if isinstance(name, int):
+        return (f"{name}", f"{name:+04}", f"{name}.0")[visit]
+    return (str(name), str(name).upper(), f" {name} ")[visit]
 
 
 def keyed(path: Path | None, fraction: float = 0.5, **further: Any) -> DataSettings:
@@ -58,13 +60,23 @@ def keyed(path: Path | None, fraction: float = 0.5, **further: Any) -> DataSetti
 
 
 def frame(who: list[tuple[object, int]], numbers: Mapping[object, int]) -> pd.DataFrame:
-    """So many visits of each; the rows of each lie apart, and have a number of their own."""
-    rows = [(name, numbers[name], visit) for name, visits in who for visit in range(visits)]
+    """So many visits of each, whose names are written in as many ways; the rows of each lie apart, and have a number of
+    their own."""
+    rows = [(spelled(name, visit), numbers[name], visit) for name, visits in who for visit in range(visits)]
     rows.sort(key=lambda row: row[2])
     return pd.DataFrame(
         {"patient": [row[0] for row in rows], "who": [row[1] for row in rows], "beds": [row[2] for row in rows],
          "ill": [row[1] % 2 for row in rows], "ward": ["a" if row[1] % 3 else "ü" for row in rows]}
     )  # fmt: skip
+
+
+def require_units(found: Examples, who: NDArray[Any], schema: LearnableSchema) -> None:
+    """Whoever has several rows is one, whom noise hides and whose rows are clipped together."""
+    if unit_of(schema) is None:
+        assert found.whose is None
+        return
+    assert found.whose is not None
+    assert found.units == len(set(who.tolist())) == len(set(zip(found.whose.tolist(), who.tolist(), strict=True)))
 
 
 def read(
@@ -84,11 +96,15 @@ def read(
     if "table" in form:
         tables = read_site_tables(keyed(path, **further), schema, room)
         assert tables.test is not None
+        for part in (tables.train, tables.test):
+            require_units(part.examples, np.asarray(part.columns["who"]), schema)
         train, test = ([int(number) for number in part.columns["who"]] for part in (tables.train, tables.test))
         return train, test
     known: LearnableSchema = schema if form != "arrays" else ArraySchema(shape=(2,), classes=2, unit=schema.unit)
     data = read_site_data(keyed(path, **further), known, None, room)
     assert data.test is not None
+    for side in (data.train, data.test):
+        require_units(side, side.x[:, 0], known)
     train, test = (part.x[:, 0].astype(int).tolist() for part in (data.train, data.test))
     return train, test
 
@@ -163,11 +179,35 @@ def test_about_the_fraction_of_all_is_set_aside(seed: int, fraction: float) -> N
 @pytest.mark.parametrize(
     "alike",
     [(7, 7.0, "7", " 7 ", "07", "7.0", np.int64(7), np.float32(7), np.str_("7")), ("Mrs B", "mrs b", "MRS B "),
-     (True, "True", "TRUE"), (123456789012345678, 123456789012345678.0, "123456789012345678")],
+     (True, "True", "TRUE"), (123456789012345678, "123456789012345678.0", "+0123456789012345678"),
+     (1000, "1e3", "1E+03", 1e3, "1000.00"), (-0.5, "-.5", "-5e-1"), (0, "-0", "0.0", "0e9", -0.0)],
 )  # fmt: skip
 def test_a_name_is_the_same_however_the_rest_of_its_column_has_it_read(alike: tuple[object, ...]) -> None:
     assert len({of_names([name], seed=0)[0] for name in alike}) == 1
-    assert len({of_names([name], seed=0)[0] for name in (7, "8", "7a", "nan", "", "1_0", "10")}) == 7
+    assert len({said(name) for name in alike}) == 1
+    assert {said(said(name)) for name in alike} == {said(alike[0])}
+
+
+def test_names_that_differ_in_one_sign_are_of_two_people_however_long_they_are() -> None:
+    apart = (
+        7,
+        -7,
+        "8",
+        "7a",
+        "nan",
+        "",
+        ".",
+        "e5",
+        "1_0",
+        "10",
+        2**53,
+        2**53 + 1,
+        "9" * 40,
+        "9" * 39 + "8",
+        "1e999999999",
+    )
+    assert len({said(name) for name in apart}) == len(apart)
+    assert len(set(of_names(apart, seed=0))) == len(apart)
 
 
 def test_a_column_of_names_that_becomes_text_by_one_more_moves_nobody(tmp_path: Path) -> None:
@@ -176,6 +216,23 @@ def test_a_column_of_names_that_becomes_text_by_one_more_moves_nobody(tmp_path: 
     train, test = read(frame(who, numbers), tmp_path, "rows of a file", VISITS)
     more = read(frame([*who, ("A1", 2)], numbers), tmp_path, "rows of a file", VISITS)
     assert ({*train}, {*test}) == tuple({*side} - {99} for side in more)
+
+
+@pytest.mark.parametrize("more", ["A1,99,1,0\n" * 2, '5,99,"0,5",0\n' * 2])
+@pytest.mark.parametrize("pieces", [False, True])
+def test_one_more_of_another_kind_makes_no_other_one_two(tmp_path: Path, pieces: bool, more: str) -> None:
+    """A name that is no number, and a number with a decimal comma, for which all columns are read anew as texts."""
+    rows = "".join(f"{name},{at},1,{at % 2}\n" for at in range(100, 150) for name in (f"{at}", f"0{at}"))
+    room = Room(0, tmp_path) if pieces else None
+    sides = []
+    for further in ("", more):
+        (tmp_path / "ward.csv").write_text(f"patient,who,beds,ill\n{rows}{further}")
+        data = read_site_data(keyed(tmp_path / "ward.csv", 0.2), VISITS, None, room)
+        raw = read_site_tables(keyed(tmp_path / "ward.csv", 0.2), VISITS, room)
+        assert data.test is not None
+        assert (raw.train.examples.units, data.train.units + data.test.units) == (data.train.units, 50 + bool(further))
+        sides.append([{*part.x[:, 0].tolist()} - {99.0} for part in (data.train, data.test)])
+    assert sides[0] == sides[1]
 
 
 def test_a_target_that_makes_all_of_them_numbers_with_fractions_moves_nobody(tmp_path: Path) -> None:

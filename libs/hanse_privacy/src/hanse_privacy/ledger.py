@@ -211,16 +211,6 @@ class Ledger:
             counted = self._whole if self._budgets.site is not None else self._totals.get(project, Total())
             return not counted.events
 
-    def knows(self, project: str, run: str, home: str = "") -> bool:
-        """Whether a run was ever charged.
-
-        Args:
-            home: of several that share the ledger, as it ends the names of its works.
-        """
-        with self._alone():
-            self._catch_up()
-            return (project, run, home) in self._runs
-
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, by its own budget and the whole site's; None where there is none."""
         with self._alone():

@@ -299,9 +299,8 @@ def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
 def _before_in_words(one: str) -> str:
     """What a site's datapod is, and what it does with its data, is not known here, so it is said under a condition."""
     return (
-        "A site that sets test data aside itself (test_fraction), and whose datapod is of a release before 0.2.0 or "
-        f"began the run under one: with one {one} more, others are set aside there, which is not within the epsilon "
-        "above."
+        "A site that sets test data aside itself (test_fraction), as long as its datapod is of a release before 0.2.0: "
+        f"with one {one} more, others are set aside there, which is not within the epsilon above."
     )
 
 

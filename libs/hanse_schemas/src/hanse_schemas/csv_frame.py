@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_schemas.csv_form import Decimal, Encoding, Separator, codec_of, decimal_of, separator_of, with_point
-from hanse_schemas.schema import LearnableSchema, TabularSchema
+from hanse_schemas.schema import LearnableSchema, TabularSchema, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,8 @@ class _Told:
 
     Attributes:
         names: of all.
-        texts, numbers: of those that are read as they stand, and as numbers; None: all that there are.
+        texts, numbers: of those that are read as they stand, and as numbers; None: all others that there are. Whose
+            a row is stands as it is: what one name is must not depend on the other rows'.
     """
 
     names: tuple[str, ...] = ()
@@ -205,7 +206,9 @@ class _Told:
 
     def numbers_of(self, frame: pd.DataFrame) -> list[str]:
         """Names of the columns that are read as numbers."""
-        return [name for name in frame.columns if self.numbers is None or name in self.numbers]
+        if self.numbers is None:
+            return [name for name in frame.columns if name not in self.texts]
+        return [name for name in frame.columns if name in self.numbers]
 
     def odd_cells(self, frame: pd.DataFrame) -> Iterator[str]:
         """The cells of those of them that hold other things than plain numbers with a point."""
@@ -214,10 +217,12 @@ class _Told:
 
     @classmethod
     def of(cls, schema: LearnableSchema) -> _Told:
+        unit = unit_of(schema)
+        whose = () if unit is None else (unit,)
         if not isinstance(schema, TabularSchema):
-            return cls()
+            return cls(texts=whose)
         texts = tuple(column.name for column in schema.features if column.kind != "number")
         texts += (schema.target,) if schema.labels else ()
         names = (*(column.name for column in schema.features), schema.target)
         numbers = frozenset(names) - set(texts) | (set() if schema.weight is None else {schema.weight})
-        return cls((*names, *schema.beside), texts, numbers)
+        return cls((*names, *schema.beside), (*texts, *whose), numbers)

@@ -7,11 +7,10 @@ import logging
 from dataclasses import dataclass
 
 from hanse_datapod.data.remark import in_words
-from hanse_datapod.data.settings import Split, split_of
+from hanse_datapod.data.settings import Split
 from hanse_datapod.home.now import Now
 from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Task
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
 from hanse_schemas.schema import DataSchema
 
@@ -49,7 +48,7 @@ class DataCheck:
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
         self.remarks: tuple[str, ...] = ()
-        self._parted, self._told_of = False, set[str]()
+        self._parted = False
 
     async def run(self) -> None:
         """Look at the data."""
@@ -82,18 +81,6 @@ class DataCheck:
             self.unfit = error
             self._now.found(fit=False, code=error.code.code, reason=error.whole, hint=error.hint)
         self.looked.set()
-
-    def tell_of_parts(self, task: Task, split: Split) -> None:
-        """Log, once for each run, that its data are parted in a way that `dp_sgd` does not cover."""
-        hides_units = split_of(None if task.privacy is None else task.privacy.privacy) == "keyed"
-        if self._parted and hides_units and split == "shuffled" and task.run not in self._told_of:
-            self._told_of.add(task.run)
-            _log.warning(
-                "this run began under an earlier release: this site sets test data aside by a shuffle in it, so with "
-                "one more example or person others are trained on, which the noise of dp_sgd does not hide; a new run "
-                "does not do so",
-                extra={"run": task.run},
-            )
 
     def parted(self, split: Split) -> Split:
         """As the worker is asked for it: data that are not parted here are the same in each way."""

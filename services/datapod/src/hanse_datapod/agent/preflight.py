@@ -1,9 +1,11 @@
 """What the site says of a job before it is run: whether its data fit, what its policy would refuse, whether its privacy
 budget suffices.
 
-A hub may ask as often as `asking.questions` lets it, of any job, and nothing is charged. So nothing here depends on
-the job and the data together: the data were held against the project's schema once, before anybody asked; the policy
-knows no data; and a charge that depends on how many examples there are is not told by a site that does not tell these.
+A hub may ask as often as `asking.questions` lets it, of any job, and nothing is charged. So nothing here but one thing
+depends on the job and the data together: the data were held against the project's schema once, before anybody asked;
+the policy knows no data; and a charge that depends on how many examples there are is not told by a site that does not
+tell these. The one thing: where a job has `dp_sgd`, and keyed hashes set no example, or all, aside for tests, the data
+do not fit it. That is the same for each such job, but may tell whether one person is there (docs/privacy.md).
 """
 
 from __future__ import annotations

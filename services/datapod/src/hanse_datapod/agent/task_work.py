@@ -110,7 +110,7 @@ class TaskWork:
             home, policy.privacy, self._clock, key=key, answered=lambda: journal.charged,
             hidden=not tells_examples(policy),
         )  # fmt: skip
-        self._splits = Splits(home, self._budget.charged)
+        self._splits = Splits(home)
         self._turns, self._line, self._terms = SharedTurns(home), LineDay(home), terms
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._admission = Admission(
@@ -229,7 +229,6 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
-            self._data.tell_of_parts(task, split)
             reserved = await asyncio.to_thread(
                 lambda: self._budget.reserve(
                     task, examples=there.examples, model=model, units=there.units, most=self._terms.epsilon(task)

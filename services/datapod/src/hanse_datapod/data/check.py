@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_datapod.data.names import Numbering
 from hanse_fabric.errors import HanseError, unfit
 from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema, unit_of
@@ -30,9 +32,10 @@ class Raw:
     """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages.
 
     Attributes:
-        whose: (n,) whose each example is, in any type that can be sorted; None: not read.
+        whose: (n,) whose each example is, as it stands in the file (`names.said` says which are one), or by numbers;
+            None: not read.
         weights: (n,) what each counts in training, as far as numbers are there; None: not read.
-        names: (n,) whose each example is, as it stands in the file; None: `whose` says it as it stands.
+        names: of those whose numbers `whose` has, by these; None: `whose` has the names.
         before: how many examples of the same file stand before these.
     """
 
@@ -43,7 +46,7 @@ class Raw:
     whose: NDArray[Any] | None = None
     weights: NDArray[np.float64] | None = None
     before: int = 0
-    names: Any = None
+    names: Sequence[str] | None = None
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:
@@ -110,6 +113,10 @@ def _whose(raw: Raw, schema: LearnableSchema) -> NDArray[np.int64] | None:
     if raw.whose.shape != raw.y.shape:
         raise mismatch(f"{raw.where}: {unit}: one value for each example was expected", f"{list(raw.whose.shape)}")
     found, whose = np.unique(raw.whose, return_inverse=True)
+    if found.dtype.kind not in "iu":  # one whole number has one form alone
+        numbering = Numbering()
+        whose = numbering.of_each(found.tolist())[whose]
+        found = np.arange(len(numbering.names))
     if len(found) == len(whose) > 1:
         raise mismatch(
             f"{raw.where}: {unit}: each {raw.unit} has a value of its own, the same for all of one person's was "

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.data.sides import are_tested, draw_of, of_cells, of_examples
+from hanse_datapod.data.sides import are_tested, draw_of, drawn, of_cells, of_examples
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
@@ -162,8 +162,9 @@ def _stored(
 def _drawn(raw: Raw, schema: LearnableSchema, settings: DataSettings) -> Examples:
     """The examples, checked; with the numbers by which they are set aside, where that goes by whose they are."""
     examples, draw = checked(raw, schema), draw_of(settings, schema)
-    named = raw.whose if raw.names is None else raw.names
-    return examples if draw is None or named is None else replace(examples, draws=draw(named))
+    if raw.names is not None:
+        return drawn(examples, raw.names, draw)
+    return examples if draw is None or raw.whose is None else replace(examples, draws=draw(raw.whose))
 
 
 def _kind(path: Path, settings: DataSettings) -> str:

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_datapod.data.names import said
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_learning.preparation.cells import Cells, blocks
+from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import rows_at_once, will_need
 from hanse_schemas.schema import LearnableSchema, unit_of
 
 Draw = Callable[[Iterable[object]], NDArray[np.uint64]]
 """Gives names (n,) their numbers, the same for the same name."""
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
 _ROWS = 1 << 14
 _BYTES = 8
 
@@ -40,13 +41,20 @@ def draw_of(settings: DataSettings, schema: LearnableSchema) -> Draw | None:
     return partial(of_names, seed=settings.split_seed) if named else None
 
 
+def drawn(examples: Examples, names: Sequence[str], draw: Draw | None) -> Examples:
+    """Examples with the numbers by which they are set aside; `names` are by the numbers of `Examples.whose`."""
+    if draw is None or examples.whose is None:
+        return examples
+    return replace(examples, draws=draw(names)[examples.whose])
+
+
 def of_names(names: Iterable[object], *, seed: int) -> NDArray[np.uint64]:
-    """The numbers (n,) of names as they stand: texts, or numbers."""
+    """The numbers (n,) of names, as they stand or as `said`: texts, or numbers."""
     keyed, known = _keyed(seed, b"unit"), dict[object, int]()
     given = names.tolist() if isinstance(names, np.ndarray) else list(names)
     for name in given:
         if name not in known:
-            known[name] = _number(keyed, _said(name).encode("utf-8", "surrogatepass"))
+            known[name] = _number(keyed, said(name).encode("utf-8", "surrogatepass"))
     return np.array([known[name] for name in given], np.uint64)
 
 
@@ -99,13 +107,6 @@ def are_tested(draws: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
             "HANSE_TEST_FRACTION=0 for none",
         )  # fmt: skip
     return tested
-
-
-def _said(name: object) -> str:
-    """A name as each reader would say it: whether 7, 7.0 or 07 is read as a number, and of which kind, may depend on
-    what stands in other rows."""
-    text = str(name).strip().casefold()
-    return repr(float(text) + 0.0) if _NUMBER.fullmatch(text) else text
 
 
 def _keyed(seed: int, what: bytes) -> Any:

@@ -105,28 +105,6 @@ def stored(
     return Examples(x, *rest.checked(where, unit, schema, targets))
 
 
-class Numbering:
-    """Numbers the names of those whose rows are, in the order in which they come, as `pandas.factorize` of all does."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
-
-    @property
-    def names(self) -> list[Any]:
-        """By their numbers."""
-        return list(self._known)
-
-    def of(self, whose: Any) -> NDArray[np.int64] | None:
-        """The numbers of the next rows; None where nothing is said of them."""
-        if whose is None:
-            return None
-        import pandas as pd
-
-        codes, names = pd.factorize(whose)
-        numbers = [self._known.setdefault(name, len(self._known)) for name in names.tolist()]
-        return np.array(numbers, np.int64)[codes]
-
-
 class Rest:
     """What the rows of a file have beside their features. All its memory is taken at once: were some kept of each
     piece, the holes between would soon be too small for the next.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hanse_datapod.data.check import Passed
+from hanse_datapod.data.names import Numbering
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import TableOptions
-from hanse_datapod.data.sides import Draw
-from hanse_datapod.data.stored import PIECE_BYTES, FirstFault, Make, Numbering, Piece, Rest, stored
+from hanse_datapod.data.sides import Draw, drawn
+from hanse_datapod.data.stored import PIECE_BYTES, FirstFault, Make, Piece, Rest, stored
 from hanse_datapod.data.stored_columns import ColumnsStore
 from hanse_datapod.data.tables import Table
 from hanse_datapod.data.tabular import (
@@ -102,13 +103,7 @@ def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room, draw: Draw 
     found = stored(
         pieces.where, pieces.naming.unit, pieces.rows, made(), schema, room, lambda y: targets_of(y, schema)
     )  # fmt: skip
-    return _drawn(found, numbering, draw)
-
-
-def _drawn(examples: Examples, numbering: Numbering, draw: Draw | None) -> Examples:
-    if draw is None or examples.whose is None:
-        return examples
-    return replace(examples, draws=draw(numbering.names)[examples.whose])
+    return drawn(found, numbering.names, draw)
 
 
 def read_stored_table(
@@ -148,7 +143,7 @@ def read_stored_table(
         missing.require_none()
     fault.require_none()
     checked = rest.checked(pieces.where, naming.unit, schema, lambda y: targets_of(y, schema))
-    examples = _drawn(Examples(np.zeros((pieces.rows, 0), np.float32), *checked), numbering, draw)
+    examples = drawn(Examples(np.zeros((pieces.rows, 0), np.float32), *checked), numbering.names, draw)
     whole = Table(
         pieces.where, naming.unit, naming.first, store.whole(), examples, set_aside=tolerated.count
     )  # fmt: skip

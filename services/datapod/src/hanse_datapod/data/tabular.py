@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Passed, Raw, checked, mismatch
+from hanse_datapod.data.names import Numbering
 from hanse_datapod.data.settings import TableOptions
-from hanse_datapod.data.sides import Draw
+from hanse_datapod.data.sides import Draw, drawn
 from hanse_datapod.data.tables import Table
 from hanse_datapod.data.tolerance import Check, Tolerated
 from hanse_fabric.errors import ErrorCode, unfit
@@ -90,14 +91,13 @@ def read_table(
     tolerated = Tolerated(where, naming.unit, naming.first, len(frame), options.tolerance)
     with tolerated.settling():
         columns, y = cells_of_table(path, frame, schema, tolerated)
-    whose = whose_of(path, frame, unit_of(schema), naming, Passed())
+    numbering = Numbering()
     raw = Raw(
         where, np.zeros((len(frame), len(schema.features)), np.float32), targets_of(y, schema), naming.unit,
-        _codes(whose), weights_of(path, frame, schema, naming, Passed()),
+        numbering.of(whose_of(path, frame, unit_of(schema), naming, Passed())),
+        weights_of(path, frame, schema, naming, Passed()), names=numbering.names,
     )  # fmt: skip
-    examples = checked(raw, schema)
-    if draw is not None and whose is not None:
-        examples = replace(examples, draws=draw(whose))
+    examples = drawn(checked(raw, schema), numbering.names, draw)
     whole = Table(where, naming.unit, naming.first, columns, examples, set_aside=tolerated.count)
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
 
@@ -224,16 +224,9 @@ def wanted_of(names: Collection[str], schema: LearnableSchema) -> list[str] | No
 
 
 def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, naming: RowNaming) -> Raw:
-    found = columns_of(path, frame, schema, naming, Passed())
-    y = targets_of(found.y, schema)
-    return Raw(
-        f"data file {path.name}", found.x, y, naming.unit, _codes(found.whose), found.weights, names=found.whose
-    )  # fmt: skip
-
-
-def _codes(whose: pd.Series | None) -> NDArray[Any] | None:
-    """Numbers as they stand, anything else as text."""
-    return None if whose is None else np.asarray(pd.factorize(whose)[0])
+    found, numbering = columns_of(path, frame, schema, naming, Passed()), Numbering()
+    y, whose = targets_of(found.y, schema), numbering.of(found.whose)
+    return Raw(f"data file {path.name}", found.x, y, naming.unit, whose, found.weights, names=numbering.names)
 
 
 def targets_of(y: NDArray[np.float64], schema: LearnableSchema) -> NDArray[Any]:

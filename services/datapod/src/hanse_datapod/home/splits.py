@@ -1,14 +1,13 @@
-"""How this site sets test data aside in each of its runs: in the whole run as when its first private task came.
+"""How this site sets test data aside in each of its runs: by keyed hashes under `dp_sgd`, whatever was before.
 
-The site decides that by itself, for a hub that chose it could have one person more move others. A run that was charged
-before there was a choice goes on with the shuffle that it began with.
+The site decides that by itself, for a hub that chose it could have one person more move others. So no run, however old
+it is, has `dp_sgd` and a shuffle. An evaluation without terms of its own follows its run: whom it tests on must be none
+of those whom the run trains on. That alone is why runs are written down.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_datapod.data.settings import Split, split_of
@@ -16,74 +15,42 @@ from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.works import FILE
 from hanse_fabric.messages import Task, TaskKind
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS splits (run TEXT PRIMARY KEY, before INTEGER NOT NULL, units INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_KEEP = (
-    "INSERT INTO splits VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE SET units = max(units, excluded.units) "
-    "RETURNING before, units"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Private:
-    """A private run.
-
-    Attributes:
-        before: whether it was charged before there was a choice.
-        units: whether some task of it hides an example, or whoever has several.
-    """
-
-    before: bool
-    units: bool
-
-    @property
-    def split(self) -> Split:
-        return "keyed" if self.units and not self.before else "shuffled"
+_TABLE = "CREATE TABLE IF NOT EXISTS keyed_runs (run TEXT PRIMARY KEY) WITHOUT ROWID;"
+_KEEP = "INSERT INTO keyed_runs VALUES (?) ON CONFLICT (run) DO NOTHING"
 
 
 class Splits:
-    """The runs of one home. Methods block, and any thread may call them.
+    """The runs of one home. Methods block, and any thread may call them."""
 
-    Args:
-        charged: whether the site's ledger was charged for a task's run.
-    """
-
-    def __init__(self, home: Path, charged: Callable[[Task], bool]) -> None:
-        self._database, self._charged = Database(home / FILE, _TABLE), charged
-        self._newest: tuple[str, _Private | None] = ("", None)
+    def __init__(self, home: Path) -> None:
+        self._database = Database(home / FILE, _TABLE)
+        self._newest: tuple[str, bool] = ("", False)
 
     def of(self, task: Task) -> Split:
-        """How test data are set aside for a task. What a run's first private task wants is written down; a question
-        before a run writes nothing.
+        """How test data are set aside for a task. A run is written down by its first task that hides an example, or
+        whoever has several; a question before a run writes nothing.
 
         Raises:
-            HanseError: NO_SPACE; TAMPERED of the ledger.
+            HanseError: NO_SPACE.
         """
-        known, private = self._known(task.run), task.privacy is not None
-        units = split_of(None if task.privacy is None else task.privacy.privacy) == "keyed"
-        if private and (known is None or (units and not known.units)):
-            # Of whatever hides something: a run that was charged, and is not known here, is of before.
-            known = _Private(self._charged(task) if known is None else known.before, units)
-            if task.kind is not TaskKind.CHECK:
-                known = self._keep(task.run, known)
-        return "shuffled" if known is None else known.split
+        if split_of(None if task.privacy is None else task.privacy.privacy) == "keyed":
+            if task.kind is not TaskKind.CHECK and not self._known(task.run):
+                self._keep(task.run)
+            return "keyed"
+        return "keyed" if self._known(task.run) else "shuffled"
 
-    def _known(self, run: str) -> _Private | None:
+    def _known(self, run: str) -> bool:
         newest, known = self._newest
         if newest == run:
             return known
-        query = "SELECT before, units FROM splits WHERE run = ?"
-        row = self._database.do(lambda database: one(database, query, run))
-        found = None if row is None else _Private(bool(row[0]), bool(row[1]))
-        self._newest = run, found
-        return found
+        query = "SELECT 1 FROM keyed_runs WHERE run = ?"
+        known = self._database.do(lambda database: one(database, query, run)) is not None
+        self._newest = run, known
+        return known
 
-    def _keep(self, run: str, private: _Private) -> _Private:
-        def do(database: sqlite3.Connection) -> _Private:
-            before, units = one(database, _KEEP, run, private.before, private.units)
-            return _Private(bool(before), bool(units))
+    def _keep(self, run: str) -> None:
+        def do(database: sqlite3.Connection) -> None:
+            database.execute(_KEEP, (run,))
 
-        kept = self._database.do(do)
-        self._newest = run, kept
-        return kept
+        self._database.do(do)
+        self._newest = run, True

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.books import budgets, charged
+from hanse_datapod.privacy.books import budgets
 from hanse_datapod.privacy.charges import WHOLE_RUN, charges_of, name_of
 from hanse_datapod.privacy.expected import expected_charges, plan_of, stands_for_all
 from hanse_datapod.privacy.reservation import Reservation
@@ -149,10 +149,6 @@ class SiteBudget:
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, for its owner; None where there is no ceiling, or nobody may hear it."""
         return None if self._hides_balance(project) else self._open().remaining(project)
-
-    def charged(self, task: Task) -> bool:
-        """Whether the task's run was ever charged at this home."""
-        return charged(self._folder) and self._open().knows(task.project, task.run, self._home)
 
     def _hides_balance(self, project: str) -> bool:
         return self._hidden and self._open().by_examples(project)
