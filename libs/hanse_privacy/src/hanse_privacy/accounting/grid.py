@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from hanse_privacy.accounting.events import Event
 
@@ -82,8 +81,9 @@ def responses(epsilon: float, count: int, width: float) -> tuple[dict[int, float
     above = chances * np.clip(np.expm1(below * width - losses) / math.expm1(-width), 0.0, 1.0)
     lowest = int(below[0])
     at = below.astype(np.int64) - lowest
-    masses: npt.NDArray[np.float64] = np.bincount(at, chances - above, int(at[-1]) + 2)
-    masses += np.bincount(at + 1, above, len(masses))
+    masses = np.zeros(int(at[-1]) + 2)
+    np.add.at(masses, at, chances - above)
+    np.add.at(masses, at + 1, above)
     kept = np.flatnonzero(masses)
     whole = dict(zip((kept + lowest).tolist(), masses[kept].tolist(), strict=True))
     return whole, 0.0 if len(ups) > count else _OUTSIDE
