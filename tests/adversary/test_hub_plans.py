@@ -1,11 +1,14 @@
 """A hub that says of a run that it will ask little of it, and asks much: a ledger adds up by that plan, so what it says
 would be what is charged, whatever has left. Or that says how large batches will be, and counts the entries of the
 ledger whose head it hears: where a batch holds all examples, all releases of a run are of one kind, which needs no
-plan.
+plan. Or that names noise and numbers for which adding up takes for ever: a site adds up in its agent, with its ledger
+locked.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -17,8 +20,9 @@ from adversary.test_hub_preparations import ROWS, wards
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
 from hanse_fabric.chain import read_chain
-from hanse_fabric.messages import PrivacyTerms, TaskKind
+from hanse_fabric.messages import FindingCode, PrivacyTerms, SiteCheck, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_privacy.accounting import grid, pld
 from hanse_privacy.accounting.plan import Plan
 from hanse_privacy.ledger import NAME, PLAN
 from privacy_oracle import epsilon_of_mixed
@@ -111,3 +115,52 @@ async def test_control_where_a_plan_is_left_out_that_is_not_needed_their_number_
     monkeypatch.setattr(Plan, "of", lambda releases, rounds, note="", **_: of(releases, rounds, note))
     async with wards(**alone(1e4), asking={"runs": 1000}) as hub:
         assert await most_examples(hub) == ROWS[0]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """How many points each sum of losses has, of which nothing is made."""
+    found: list[float] = []
+
+    def added(smooth: grid.Counts, pure: Mapping[float, int], width: float, _delta: float) -> float:
+        found.append(grid.points(smooth, pure, width))
+        return math.inf
+
+    monkeypatch.setattr(pld, "_added", added)
+    pld.together.cache_clear()
+    pld.convolved.cache_clear()
+    yield found
+    pld.together.cache_clear()
+    pld.convolved.cache_clear()
+
+
+async def asked_of_endless_sums(hub: LyingHub) -> list[FindingCode]:
+    """A question about a million rounds with much noise, and next to nothing of metrics; and the first of them."""
+    metrics = PrivateMetrics(epsilon=1e-4, bounds={"loss": 1.0})
+    privacy = Privacy(placement="local", mechanism="laplace", noise_multiplier=1000.0, metrics=metrics)
+    terms = PrivacyTerms(privacy=privacy, rounds=1_000_000, round=1, active=1)
+    config = {"kinds": ["train"], "rounds": terms.rounds, "model": {"name": "linear"}, "train": {"steps": 1}}
+    question = hub.task(
+        "site-0", "preflight", kind=TaskKind.CHECK, mode=None, config=config, bound=False, privacy=terms
+    )
+    [answer] = (await hub.ask(question)).values()
+    assert not refusals(await hub.ask(hub.task("site-0", "r1-train", mode=None, model=MODEL, round=1, privacy=terms)))
+    return [finding.code for finding in SiteCheck.decode(answer.payload or b"").findings]
+
+
+async def test_no_plan_makes_a_site_add_up_on_more_points_than_it_has_time_for(
+    attacked: Attacked, counted: list[float]
+) -> None:
+    async with attacked(**RULES) as hub:
+        assert FindingCode.ENOUGH in await asked_of_endless_sums(hub)
+    assert 0 < max(counted) <= grid.MOST_POINTS
+
+
+@pytest.mark.control("test_no_plan_makes_a_site_add_up_on_more_points_than_it_has_time_for")
+async def test_control_where_points_are_not_counted_a_question_alone_takes_millions_of_them(
+    attacked: Attacked, counted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid, "MOST_POINTS", math.inf)
+    async with attacked(**RULES) as hub:
+        await asked_of_endless_sums(hub)
+    assert max(counted) > 8 * (1 << 19)

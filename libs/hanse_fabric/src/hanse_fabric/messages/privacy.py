@@ -27,7 +27,7 @@ class PrivateMetrics(Frozen):
         rows: test examples of one unit of the project's schema that are counted, at most; 1 where each is its own.
     """
 
-    epsilon: float = Field(default=1.0, gt=0, le=1e6)
+    epsilon: float = Field(default=1.0, ge=1e-4, le=1e6)
     bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(default={}, max_length=16)
     rows: int = Field(default=1, ge=1, le=1_000_000, exclude_if=lambda given: given == 1)  # since 0.2.0
 

@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hanse_fabric.errors import invalid
+from hanse_privacy.accounting import grid
 from hanse_privacy.accounting.accountant import ADAPTIVE, FILTER_ORDERS, SAMPLING, check_delta, delta_of_alike
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.accounting.plan import Plan, is_normal, rho_of
@@ -38,9 +40,10 @@ _LARGEST = 40.0
 _TRANSFORMED, _COMPOSED = 1e-13, 2.0**-50
 """Of delta, for how the transforms of a convolution are rounded: once, and for each release, whose share of the sum's
 transform is wrong by some 2^-53 (measured: 4e-14 for 1,000 releases, 2e-13 for 10,000)."""
-_WIDEST, _NARROWEST = 1e-3, 2e-6
-_MOST_POINTS = 1 << 22
-"""Of the grid on which losses of several kinds are added: beyond, it is coarser, and more is told."""
+_PROBABLE = 1 + 1e-9
+"""Of probabilities, for how those of many responses are rounded."""
+_MANY = 10_000
+"""Releases, from which dp-accounting is not asked whether few points stay few: it takes their number to this power."""
 _SUMMED = 1 + 1e-9
 """What is added to sums of rho, which are rounded."""
 
@@ -138,40 +141,34 @@ def together(releases: tuple[tuple[Event, int], ...], delta: float) -> float:
 
 def _on_one_grid(smooth: list[tuple[Event, int]], pure: Counter[float], delta: float, rough: float) -> float:
     """The same, of distributions that have a density and of randomized responses, which have two losses each."""
-    span = 2 * math.fsum(epsilon * count for epsilon, count in pure.items())
-    width = max(min(_width(event, count, rough) for event, count in smooth), span / _MOST_POINTS)
-    if pure:  # so that the losses of those that tell most are on the grid
-        most = max(pure, key=lambda epsilon: epsilon * pure[epsilon])
-        steps = math.ceil(most / width)
-        width = most / steps
-        width = width if steps * width >= most else math.nextafter(width, math.inf)
-    several = [_distribution(event, count, width) for event, count in smooth]
-    several += [_responses(epsilon, count, width) for epsilon, count in pure.items()]
-    made, *more = several
-    for one in more:
-        made = made.compose(one)
     counts = [count for _, count in smooth] + list(pure.values())
-    rounded = 2 * len(more) * _TRANSFORMED + sum(_TRANSFORMED + count * _COMPOSED for count in counts if count > 1)
+    rounded = 2 * (len(counts) - 1) * _TRANSFORMED
+    rounded += sum(_TRANSFORMED + count * _COMPOSED for count in counts if count > 1)
     if delta <= rounded:
         return rough
-    found = float(made.get_epsilon_for_delta(delta - rounded))
+    width = grid.width_for(smooth, pure, rough)
+    if width is None:
+        return rough
+    found = _added(smooth, pure, width, delta - rounded)
     apart = math.fsum(epsilon * count for epsilon, count in pure.items())
     # What is added to the epsilon of the others bounds it, too, and is less for one release or two.
     return min(found, apart + convolved(*smooth[0], delta)) if len(smooth) == 1 else found
 
 
+def _added(smooth: list[tuple[Event, int]], pure: Mapping[float, int], width: float, delta: float) -> float:
+    """What all of them cost together, on a grid."""
+    several = [_distribution(event, count, width) for event, count in smooth]
+    several += [_responses(epsilon, count, width) for epsilon, count in pure.items()]
+    made, *more = several
+    for one in more:
+        made = made.compose(one)
+    return float(made.get_epsilon_for_delta(delta / _PROBABLE))
+
+
 def _responses(epsilon: float, count: int, width: float) -> Any:
-    """So many randomized responses, of the least epsilon on the grid that is not below this."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    steps = max(1, round(epsilon / width))
-    while steps * width < epsilon:
-        steps += 1
-    likely = 1 / (1 + math.exp(-steps * width))
-    one = PrivacyLossDistribution.create_from_rounded_probability(
-        {steps: likely, -steps: 1 / (1 + math.exp(steps * width))}, 0.0, width
-    )
-    return one.self_compose(count) if count > 1 else one
+    return PrivacyLossDistribution.create_from_rounded_probability(*grid.responses(epsilon, count, width), width)
 
 
 @lru_cache(maxsize=1024)
@@ -186,21 +183,13 @@ def convolved(event: Event, count: int, delta: float) -> float:
     left = delta - _TRANSFORMED - count * _COMPOSED if count > 1 else delta
     if left <= 0:
         return known
-    width = _width(event, count, known)
-    return min(known, float(_distribution(event, count, width).get_epsilon_for_delta(left)))
-
-
-def _width(event: Event, count: int, rough: float) -> float:
-    """Of the discretization. It lengthens every release's loss by at most about its square, and its variance by at most
-    the product of the two: both shall be small beside epsilon, and beside the loss."""
-    if event.kind == "pure":
-        return event.amount  # randomized response has two losses, which are on this grid
-    loss = event.rate * math.sqrt(math.expm1(min(event.amount**-2, 1.0)))
-    return max(_NARROWEST, min(_WIDEST, loss / 8, math.sqrt(2e-3 * rough / count)))
+    pure = {event.amount: count} if event.kind == "pure" else {}
+    smooth = [] if pure else [(event, count)]
+    width = grid.width_for(smooth, pure, known)
+    return known if width is None else min(known, _added(smooth, pure, width, left))
 
 
 def _distribution(event: Event, count: int, width: float) -> Any:
-    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as made
 
     match event.kind:
@@ -210,9 +199,9 @@ def _distribution(event: Event, count: int, width: float) -> Any:
             )
         case "laplace":
             one = made.from_laplace_mechanism(event.amount, value_discretization_interval=width)
-        case "pure":
-            terms = common.DifferentialPrivacyParameters(event.amount, 0.0)
-            one = made.from_privacy_parameters(terms, value_discretization_interval=width)
         case _:
             raise invalid("event.kind", event.kind, "a distribution that is known")
+    if count > _MANY:
+        kept = [pmf.to_dense_pmf().self_compose(count) for pmf in (one._pmf_remove, one._pmf_add)]
+        return made.PrivacyLossDistribution(*kept)
     return one.self_compose(count) if count > 1 else one
