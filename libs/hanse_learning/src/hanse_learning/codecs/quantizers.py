@@ -93,10 +93,10 @@ class Integers:
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         values = _wide(values)
-        scale = float(np.max(np.abs(values), initial=0.0))
+        scale = max(float(np.max(values, initial=0.0)), -float(np.min(values, initial=0.0)))
         if scale < _LEAST_SCALE:
             return np.array(0.0, "<f8").tobytes()
-        # From 0 to 2 L, so that flooring rounds in one direction.
+        # From 0 to 2 L, so that what is cut off to make integers rounds in one direction.
         scaled = values * values.dtype.type(self._levels / scale)
         scaled += values.dtype.type(self._levels)
         if self.rounding == "nearest":
@@ -104,7 +104,6 @@ class Integers:
         else:
             thresholds = draw(-(-len(values) // 4)).view("<u2")[: len(values)]
             scaled += thresholds * values.dtype.type(2.0**-16)
-            np.floor(scaled, out=scaled)
         np.clip(scaled, 0, 2 * self._levels, out=scaled)
         return np.array(scale, "<f8").tobytes() + _packed(scaled.astype("u1"), self.bits)
 
@@ -159,10 +158,12 @@ def _packed(numbers: NDArray[np.uint8], bits: int) -> bytes:
     if each > 1:
         filled = np.zeros(-(-len(numbers) // each) * each, np.uint8)
         filled[: len(numbers)] = numbers
-        columns = filled.reshape(-1, each)
-        numbers = np.zeros(len(columns), np.uint8)
-        for column in range(each):
-            numbers |= columns[:, column] << np.uint8(8 - bits * (column + 1))
+        words = filled.view(f"<u{each}")
+        joined = np.zeros_like(words)
+        for place in range(each):
+            # The lowest byte of a word gathers them; what of others comes with one lies outside of it.
+            joined |= words >> (bits + place * (8 + bits) - 8) if place else words << (8 - bits)
+        numbers = joined.astype(np.uint8)
     return numbers.tobytes()
 
 
