@@ -13,6 +13,7 @@ from hanse_datapod.agent import watched_work
 from hanse_datapod.answers.plain import reference_to
 from hanse_datapod.home.line_day import LineDay
 from hanse_datapod.home.outbox import LOG, verify_log
+from hanse_datapod.home.works import FILE as WORKS
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -22,6 +23,7 @@ from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_site import SiteLink
 from links import serve_uploads
+from open_files import open_under
 from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import CountingWorker, Site, task
 
@@ -370,3 +372,12 @@ async def test_a_sign_of_life_is_written_down_before_it_leaves(site: Site) -> No
         await anext(records)
     await site.stop()
     assert '"what":"presence"' in (site.home / LOG).read_text()
+
+
+async def test_a_site_that_has_ended_leaves_open_what_tells_its_place_alone(site: Site) -> None:
+    await site.start()
+    await site.give(task())
+    await site.results(1)
+    assert len(open_under(site.home)) > 5
+    await site.stop()
+    assert open_under(site.home) == [str(site.home / WORKS)]

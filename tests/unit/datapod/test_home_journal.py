@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import stat
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,6 +19,7 @@ from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import LedgerHead, ObjectRef, Outcome, Task
 from hanse_privacy.witness import signed_head
 from hanse_site.answering import result_for
+from open_files import open_under
 from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import task
 
@@ -225,15 +225,6 @@ def test_an_answer_that_could_not_be_written_leaves_the_file_as_it_was(
 
 def test_a_closed_journal_has_given_its_file_back(tmp_path: Path) -> None:
     journal = TaskJournal(tmp_path)
-    assert opened(tmp_path)
+    assert open_under(tmp_path)
     journal.close()
-    assert not opened(tmp_path)
-
-
-def opened(folder: Path) -> list[str]:
-    """Files of a folder that this process has open."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # another test's, closed meanwhile
-            found.append(str(each.readlink()))
-    return [path for path in found if path.startswith(str(folder))]
+    assert not open_under(tmp_path)

@@ -50,6 +50,10 @@ class Admission:
         self._terms = terms
         self._runs, self._questions = Runs(home), Questions()
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._runs.close()
+
     def allowed(self) -> Policy:
         """The policy, with the code that was approved meanwhile."""
         return with_approved(self._policy, self._home)

@@ -131,7 +131,9 @@ class TaskWork:
         )  # fmt: skip
 
     def close(self) -> None:
-        self._budget.close()
+        """Give back all files that stay open between tasks; the next change opens its own again."""
+        for each in (self._budget, self._splits, self._line, self._remembered, self._admission, self._terms):
+            each.close()
 
     async def do(self, opened: OpenTask) -> None:
         """Do a task and hand its answer in. Cancelling is safe at any moment."""

@@ -32,6 +32,10 @@ class TermsHere:
         self._begun = BegunUnder(home)
         self._unknown: set[str] = set()
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._begun.close()
+
     def check(self, task: Task) -> None:
         """Whether a task is within what the site has agreed to. Blocks; any thread.
 

@@ -24,6 +24,10 @@ class BegunUnder:
         self._database = Database(home / FILE, _TABLE)
         self._newest = ("", "")
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def knows(self, run: str, terms: str) -> bool:
         """Whether a run has begun under these terms."""
         query = "SELECT 1 FROM begun_under WHERE run = ? AND terms = ?"

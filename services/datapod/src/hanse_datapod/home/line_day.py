@@ -24,6 +24,10 @@ class LineDay:
     def __init__(self, home: Path) -> None:
         self._database = Database(home / FILE, _TABLE)
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def begin(self, needed: Iterable[ObjectRef], now: float, mib: float) -> None:
         """Count what a task needs of its model and extras.
 

@@ -32,6 +32,10 @@ class Prefixes:
     def __init__(self, folder: Path) -> None:
         self._database = Database(folder / FILE, TABLE)
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def ask(self, data: str, question: Question, now: float) -> None:
         """Note what is asked for.
 

@@ -46,6 +46,10 @@ class Runs:
     def __init__(self, home: Path) -> None:
         self._database = Database(home / FILE, ";".join(_TABLES.values()))
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def begin(self, asked: str, now: float, most: int, *, of: Counted = "runs") -> None:
         """Note that something is asked of this site.
 

@@ -26,6 +26,10 @@ class Splits:
         self._database = Database(home / FILE, _TABLE)
         self._newest: tuple[str, bool] = ("", False)
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def of(self, task: Task) -> Split:
         """How test data are set aside for a task. A run is written down by its first task that hides an example, or
         whoever has several; a question before a run writes nothing.

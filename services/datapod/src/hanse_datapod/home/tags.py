@@ -45,6 +45,10 @@ class Tags:
         self._tags: list[bytes] = []
         self._directions: NDArray[np.float32] = np.zeros((0, NUMBERS), np.float32)
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def of(
         self, update: Path, near: float, *, at: float = 0.0, let: Let = lambda _database, _tag: None
     ) -> tuple[bytes, bool]:  # fmt: skip

@@ -121,6 +121,10 @@ class Works:
     ) -> None:  # fmt: skip
         self._database, self._limit, self._few, self._reached = Database(folder / FILE, TABLES), limit, few, reached
 
+    def close(self) -> None:
+        """Give the file back; the next change opens it again."""
+        self._database.close()
+
     def check(self, asked: MaskedWork) -> None:
         """Whether the work may be done for this request.
 

@@ -65,6 +65,12 @@ class Remembered:
         self._policy, self._data, self._clock = policy, data, clock
         self._tags: Tags | None = None
 
+    def close(self) -> None:
+        """Give the files back; the next change opens them again."""
+        for each in (self._works, self._prefixes, self._tags):
+            if each is not None:
+                each.close()
+
     def check(self, task: Task) -> None:
         """Whether the work may be begun.
 
