@@ -232,7 +232,9 @@ def site(project: Project, name: str, folder: Path, answer: Answer, **given: Any
             for task in joined.tasks():
                 answer(task)
         except BaseException as error:
-            if not (closing.is_set() and isinstance(error, HanseError) and error.code is ErrorCode.GONE):
+            # Closed while it waits for tasks, or before it has begun to.
+            over = isinstance(error, HanseError) and error.code in (ErrorCode.GONE, ErrorCode.UNAVAILABLE)
+            if not (closing.is_set() and over):
                 failures.append(error)
 
     closing = threading.Event()
