@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,15 @@ async def everything_that_leaves(
     attacked: Attacked, folder: Path, place: Place, spans: InMemorySpanExporter, way: str
 ) -> tuple[Result, bytes]:
     """Have a site with a canary in its data work for the widest-open project: (its answer, all that left it)."""
-    (folder / "data").mkdir()
-    settings = place.make(folder / "data")
+    # By a short path: a reason is cut where it is long, and the name of a file stands at the end of one.
+    with TemporaryDirectory() as data:
+        return await _all_that_left(attacked, folder, Path(data), place, spans, way)
+
+
+async def _all_that_left(
+    attacked: Attacked, folder: Path, data: Path, place: Place, spans: InMemorySpanExporter, way: str
+) -> tuple[Result, bytes]:  # fmt: skip
+    settings = place.make(data)
     code = folder / "code.py"
     code.write_text(place.code)
     worker = place.loop() if place.loop else workers.on(settings, code if place.code else None, INTERPRETERS)
