@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,6 +110,8 @@ def refusals(project: Project) -> None:
 
 def exported(run: Run, folder: Path) -> None:
     """The best run of real sites is in MLflow, and what is loaded there predicts what the hub's model does."""
+    import mlflow
+
     uri = f"sqlite:///{folder}/mlflow.db"
     assert "models:/rates/1" in run.export("mlflow", into=uri, model="best", register="rates")
     frame = pd.read_csv(folder / "north.csv")

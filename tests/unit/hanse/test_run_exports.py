@@ -1,4 +1,6 @@
-"""Runs in MLflow, TensorBoard and Weights & Biases: the real packages, on this machine, without a network."""
+"""Runs in MLflow, TensorBoard and Weights & Biases: the real packages, on this machine, without a network.
+
+They take seconds to load, so tests load them where they run, and not where they are collected."""
 
 from __future__ import annotations
 
@@ -10,13 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pytest
 from aiohttp import web
-from mlflow.tracking import MlflowClient
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from wandb.proto import wandb_internal_pb2
 
 import hanse
 from deploy.charts import ROOT
@@ -32,7 +30,6 @@ from unit.hanse.test_light_import import loaded_by
 from unit.learning_site.test_portable_models import kept
 from unit.learning_site.test_prepared_onnx import PREPARATION, ROWS, SCHEMA
 
-RECORDS: Any = wandb_internal_pb2
 PROJECT, RUN = "/v1/projects/triage", "run000000001"
 JOB = {
     "rounds": 3, "name": "slow", "tags": ["night", "v1"], "model": {"name": "mlp", "hidden": [4]},
@@ -79,6 +76,9 @@ def finished(hub: ScriptedHub, tmp_path: Path) -> Iterator[Run]:
 
 
 def test_a_run_and_its_best_model_are_in_mlflow_and_predict_there_as_here(finished: Run, tmp_path: Path) -> None:
+    import mlflow
+    from mlflow.tracking import MlflowClient
+
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     before = (mlflow.get_tracking_uri(), mlflow.active_run())
     said = finished.export("mlflow", into=uri, model="best", register="triage", sites=True)
@@ -117,6 +117,8 @@ def test_a_run_and_its_best_model_are_in_mlflow_and_predict_there_as_here(finish
 
 
 def test_a_run_goes_to_mlflow_once_and_a_broken_export_is_made_anew(finished: Run, tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client = MlflowClient(tracking_uri=uri)
     broken = client.create_run(client.create_experiment("triage"), tags={"hanse.run": RUN})
@@ -135,6 +137,8 @@ def test_a_run_goes_to_mlflow_once_and_a_broken_export_is_made_anew(finished: Ru
 
 
 def test_event_files_are_read_by_tensorboard(finished: Run, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     assert "tensorboard --logdir" in finished.export("tensorboard", into=str(tmp_path / "events"))
     found = EventAccumulator(str(tmp_path / "events" / RUN))
     found.Reload()
@@ -260,6 +264,9 @@ def test_trackers_are_loaded_when_a_run_goes_there_alone() -> None:
 
 def wandb_records(path: Path) -> Iterator[Any]:
     """The records of an offline run: a log of LevelDB's form, in blocks of 32 KiB, after a header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    records: Any = wandb_internal_pb2
     content, at, parts = path.read_bytes(), 7, b""
     while at + 7 <= len(content):
         left = 32768 - at % 32768
@@ -270,5 +277,5 @@ def wandb_records(path: Path) -> Iterator[Any]:
         parts += content[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or the last part
-            yield RECORDS.Record.FromString(parts)
+            yield records.Record.FromString(parts)
             parts = b""
