@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -55,13 +56,19 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the files begin first that take longest: none is left over when the other workers have ended.
 
-    They are named in `longest.txt`, by the sums of what `make test ARGS=--durations=200` says.
+    They are named in `longest.txt`, by the sums of what `make test ARGS=--durations=200` says. The others are mixed,
+    the same way each time, so that files that compute run beside files that wait for processes.
     """
     root = Path(__file__).parents[1]
     order = {root / name: place for place, name in enumerate((root / "tests/longest.txt").read_text().split())}
     if gone := [str(path.relative_to(root)) for path in order if not path.exists()]:
         raise pytest.UsageError(f"tests/longest.txt: there is no {', '.join(gone)} any more")
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+    def place_of(item: pytest.Item) -> tuple[int, int, str]:
+        name = str(item.path.relative_to(root))
+        return order.get(item.path, len(order)), crc32(name.encode()), name
+
+    items.sort(key=place_of)
 
 
 @pytest.fixture(scope="module", autouse=True)
