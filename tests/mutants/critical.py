@@ -63,12 +63,12 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py", f"{_SIMULATION}/test_extras_rounds.py",
-        f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_named_codecs.py", f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
+        f"{_SIMULATION}/test_extras_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_workflows.masking.masked_sums": (
-        f"{_WORKFLOWS}/test_within.py", f"{_SIMULATION}/test_second_sums.py",
-        f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_within.py", f"{_WORKFLOWS}/test_gap_of_second_sums.py",
+        f"{_SIMULATION}/test_second_sums.py", f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_workflows.masking.all_or_none": (
         f"{_SIMULATION}/test_sums_within_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",

@@ -17,6 +17,9 @@ LARGEST_NOISE = 1e7
 _PRECISION = 1e-4
 _SMALLEST = 1e-3
 _FAR = 50.0
+_GUESSES = 40
+"""By false position, which takes some twenty. From then on halves are taken, for each guess may take seconds: so a hub
+finds no numbers for which a site guesses on and on."""
 
 
 @lru_cache(maxsize=1024)
@@ -67,8 +70,10 @@ def _closed_in(excess: Callable[[float], float], one: tuple[float, float], other
     (short, above), (enough, below) = sorted((one, other))
     if above <= 0:
         return short
+    guessed = 0
     while enough / short > 1 + _PRECISION:
-        share = min(max(above / (above - below), 0.02), 0.98)
+        share = min(max(above / (above - below), 0.02), 0.98) if guessed < _GUESSES else 0.5
+        guessed += 1
         noise = short * (enough / short) ** share
         # A little to the far side of the root, so that both ends come near it.
         noise = min(max(noise * (1 + _PRECISION / 3), short * (1 + _PRECISION / 3)), enough / (1 + _PRECISION / 3))
