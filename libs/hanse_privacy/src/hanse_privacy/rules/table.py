@@ -164,8 +164,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "train.algorithm lotteryfl, or fedltn without zeros",
         "strategy.reduction other than overlap_mean, or strategy.sign_mask, without secure_aggregation and privacy",
-        "a site that has pruned a weight would count as one that found no change: in a mean it moves by the share of the "
-        "sites that keep it, by signs likewise, in a median not at all where most have pruned it",
+        "a site that has pruned a weight would count as one that found no change: in a mean it moves by the share of "
+        "the sites that keep it, by signs likewise, in a median not at all where most have pruned it",
         "set strategy: {reduction: {name: overlap_mean}} without sign_mask, or zeros: true (fedltn)",
         at.counted_pruning,
     ),
