@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hanse_learning.codecs.at_site import narrowing
+from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.narrow import BLOCK, BY_NUMPY, Narrowing, narrowed
 from hanse_learning.codecs.quantizers import HALF_MAX, BFloat16, Float16
 from hanse_learning.site.narrow import BY_TORCH
@@ -63,6 +64,20 @@ def test_blocks_meet_at_their_ends(size: int) -> None:
     for by in BOTH:
         made = narrowed(values, HALF_MAX, by.half)
         assert made.tobytes() == np.clip(values, -HALF_MAX, HALF_MAX).astype("<f2").tobytes()
+
+
+@pytest.mark.parametrize("by", BOTH)
+@pytest.mark.parametrize("kind", [Float16, BFloat16])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_largest_numbers_of_an_entry_arrive_as_finite_ones(
+    dtype: type, kind: type[Float16 | BFloat16], by: Narrowing
+) -> None:
+    most = np.finfo(dtype).max
+    values = np.array([most, -most, np.nextafter(most, dtype(0)), 1], dtype)
+    codec = kind(by)
+    back = codec.read(BytesIn(codec.write(values, no_draw)), len(values), np.dtype(dtype))
+    assert np.isfinite(back).all()
+    assert (np.abs(back) <= np.abs(values)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

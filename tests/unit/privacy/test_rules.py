@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning.config import BUILT_IN, check_model
 from hanse_learning.config.models import has_batch_statistics
 from hanse_privacy.rules import check_rules, markdown
+from hanse_privacy.rules.conditions import COUNTING
 from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.sections import batch_statistics
 from hanse_privacy.rules.table import RULES
@@ -74,7 +76,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "codec": {"up": [{"name": "nonzero"}, {"name": "float16"}], "error_feedback": True},
     },
     "whole_products": {"train": TICKETS, "strategy": OVERLAP, "codec": {"up": [{"name": "low_rank"}]}},
-    "mean_of_pruned": {"train": {"algorithm": "lotteryfl"}},
+    "counted_pruning": {"train": {"algorithm": "lotteryfl"}},
     "noise_on_pruned": {"train": TICKETS, "strategy": OVERLAP, "privacy": LOCAL},
     "noise_on_zeros": {"privacy": LOCAL, "codec": {"up": [{"name": "nonzero"}]}},
     "summed_inside": {"secure_aggregation": MASKED, "train": {"algorithm": "fedtan"}},
@@ -215,6 +217,31 @@ def test_whole_updates_of_tickets_go_with_what_sparse_ones_do_not(codec: dict[st
     check_submitted(job(train=whole, codec=codec))
     with pytest.raises(HanseError, match="what is pruned is left unsaid"):
         check_submitted(job(train=TICKETS, strategy=OVERLAP, codec=codec))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        ({}, "strategy.reduction.name: weighted_mean"),
+        ({"reduction": {"name": "median"}}, "strategy.reduction.name: median"),
+        ({"reduction": {"name": "krum", "byzantine": 0}}, "strategy.reduction.name: krum"),
+        ({"reduction": {"name": "norm_clipping", "norm": 1.0}}, "strategy.reduction.name: norm_clipping"),
+        ({**OVERLAP, **SIGNS}, "strategy.sign_mask: "),
+    ],
+    ids=str,
+)
+def test_who_has_pruned_a_weight_is_in_no_reduction_that_takes_that_for_no_change(
+    strategy: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(HanseError, match=f"{told}.* with train.algorithm: fedltn: a site that has pruned a weight"):
+        check_submitted(job(train=TICKETS, strategy=strategy, model={"name": "mlp"}))
+    whole = {"algorithm": {"name": "fedltn", "zeros": True}}
+    check_submitted(job(train=whole, strategy=strategy, model={"name": "mlp"}))
+
+
+def test_all_reductions_are_known_by_what_they_make_of_who_says_nothing() -> None:
+    known = {plugin.name for plugin in built_in(STRATEGIES)} - {"private_mean"}  # which no job names
+    assert known == COUNTING | {"overlap_mean"}
 
 
 def test_correlated_noise_that_is_never_added_up_is_refused_for_what_it_is() -> None:

@@ -41,7 +41,8 @@ class RoundEnds:
         Raises:
             RunFailure: QUORUM where these are too few; TOO_LARGE for more than a round can have.
         """
-        able, wanted = self.lines.able(present), self._run.job.participants
+        job, wanted = self._run.job, self._run.job.participants
+        able = self.lines.able(present, evaluated=due(job.evaluate.every, number, job.rounds))
         if out := sorted(set(present) - set(able)):
             reason = f"participants.bytes_each: {wanted.bytes_each} bytes are all but spent; they sit out from here on"
             self._run.note("note", f"r{number}/lines", round=number, participants=out, reason=reason)
@@ -50,7 +51,7 @@ class RoundEnds:
                 f"round {number}", len(able), len(present), "have bytes left (participants.bytes_each)", wanted.minimum,
                 hint="raise participants.bytes_each, or let a codec make updates smaller",
             )  # fmt: skip
-        return sample(able, self._run.job, number, resting=resting)
+        return sample(able, job, number, resting=resting)
 
     async def end(self, number: int, chosen: tuple[str, ...], trained: TrainedRound, state: RoundState) -> bool:
         """End a round; returns whether it was the last.
@@ -73,7 +74,8 @@ class RoundEnds:
             for place, warning in enumerate(self._signs.observe(evaluated.overall)):
                 run.note("note", f"r{number}/signs-{place}", round=number, warning=warning)
         self.lines.charge(trained.metrics.traffic, evaluated.traffic)
-        stop = verdict.stop or self.lines.over(state.known)
+        again = due(job.evaluate.every, number + 1, job.rounds)
+        stop = verdict.stop or self.lines.over(state.known, evaluated=again)
         if stop and not shared:
             raise RunFailure(
                 ErrorCode.QUORUM, f"{stop}; the run cannot end with round {number}, for a jump-start's model is one "

@@ -7,7 +7,7 @@ algorithm needs to send, the measure by which algorithms are compared. Sums insi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.codecs.bandwidth import Way, formula, way_of
@@ -32,11 +32,13 @@ class Move:
         to: who was asked.
         given: bytes of what each of these is sent, by digest.
         own: bytes of each site's answer, of its sums in the middle, and of its own way to the model where there is one.
+        ways: of these, the bytes of its own way to the model.
     """
 
     to: tuple[str, ...]
     given: Mapping[str, int]
     own: Mapping[str, int]
+    ways: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def traffic(ask: Ask, gathered: Gathered) -> Traffic:
     ways = {name: ask.shorter.get(name, whole) for name in to}
     own = {name: way + up.get(name, 0) for name, way in ways.items()}
     down = sum(ways.values()) + len(to) * _sizes(ask.extras.values())
-    return Traffic(down, sum(up.values()), (Move(to, given, own),))
+    return Traffic(down, sum(up.values()), (Move(to, given, own, ways),))
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
@@ -111,9 +113,15 @@ def first_round(job: Job, model: ObjectRef) -> dict[str, int]:
     if way:
         whole = way_of(form, field="codec.down")
         told["down"] = 0 if whole is None else formula(1, model.size, None, whole)["down"]
-    elif due(job.evaluate.every, 1, job.rounds):
-        told["down"] *= 2
+    if due(job.evaluate.every, 1, job.rounds):
+        told["down"] += evaluated_model(job, model)
     return told
+
+
+def evaluated_model(job: Job, model: ObjectRef) -> int:
+    """What an evaluation takes of a site's line by the formulas: a model, of which a difference counts as nothing."""
+    way = () if job.codec is None else split_down(job.codec.down)[1]
+    return 0 if way else by_formula(job, 1, model).get("down", 0)
 
 
 def _sizes(refs: Iterable[ObjectRef | None]) -> int:

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.plugins import CODECS
+from hanse_fabric.plugins import names as names_in
 from hanse_learning.config.named import by_name
 from hanse_schemas.job import Job, no_former_values
 
@@ -284,6 +285,10 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
                 ErrorCode.INVALID_INPUT, f"{field}[{number}]: {no_former_values(section['stale'])}",
                 hint="see docs/codecs.md",
             )  # fmt: skip
+        if "name" not in section:  # of sections of other kinds one name is the default
+            raise invalid(
+                f"{field}[{number}].name", None, f"the name of a codec: {', '.join(names_in(CODECS))}", hint=HINT
+            )
         try:
             config = _SECTION.validate_python(dict(section))
         except ValidationError as error:

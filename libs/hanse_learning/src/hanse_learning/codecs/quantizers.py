@@ -16,6 +16,8 @@ HALF_MAX = 65504.0
 """The largest number of half precision."""
 
 _BFLOAT_MAX = float(np.array(0x7F7F0000, "<u4").view("<f4"))
+_BFLOAT_HALF_MAX = 65280.0
+"""The largest number of it that half precision has, too: the next, 65,536, is beyond its range."""
 
 # numpy converts half precision one number at a time; to look numbers up in a table is three times as fast.
 _HALVES: NDArray[np.float32] = np.arange(1 << 16, dtype="<u2").view("<f2").astype("<f4")
@@ -65,9 +67,10 @@ class BFloat16:
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""
         del draw
+        most = _BFLOAT_HALF_MAX if values.dtype == np.float16 else _BFLOAT_MAX
         if values.dtype == np.float64:
-            values = np.clip(values, -_BFLOAT_MAX, _BFLOAT_MAX)
-        return narrowed(values.astype("<f4", copy=False), _BFLOAT_MAX, self.narrowing.brain).tobytes()
+            values = np.clip(values, -most, most)
+        return narrowed(values.astype("<f4", copy=False), most, self.narrowing.brain).tobytes()
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""

@@ -55,7 +55,13 @@ _ZEROS = "nonzero"
 """The codec that leaves out zeros alone."""
 _TO_MODEL = "delta"
 """The codec that leads from an older model to the one that is sent, to the bit."""
-_OVERLAP, _MEAN = "overlap_mean", "weighted_mean"
+_OVERLAP = "overlap_mean"
+COUNTING = frozenset({
+    "weighted_mean", "median", "trimmed_mean", "geometric_median", "krum", "multi_krum", "bulyan", "norm_clipping",
+    "fednova", "qfedavg",
+})  # fmt: skip
+"""Reductions in which a site that says nothing of a parameter counts as one that found no change (a test compares with
+hanse_learning)."""
 _APART, _SUMMING = "scaffold", "fedtan"
 _TELLING = frozenset({_APART, _SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
@@ -166,11 +172,16 @@ def whole_products(job: Job) -> str | None:
     return f"codec.up: {_PRODUCTS} with {pruning}" if pruning and _PRODUCTS in _coded_by(job) else None
 
 
-def mean_of_pruned(job: Job) -> str | None:
-    """Masks and noise hide who keeps a weight: with them, there is no other mean."""
+def counted_pruning(job: Job) -> str | None:
+    """Masks and noise hide who keeps a weight: with them, there is no other mean. What a package's reduction makes of
+    zeros, its author knows."""
     pruning, hidden = unsaid_by(job), job.secure_aggregation is not None or job.privacy is not None
-    told = f"strategy.reduction.name: {_MEAN} with {pruning}"
-    return told if pruning and not hidden and reduction_of(job) == _MEAN else None
+    if pruning is None or hidden:
+        return None
+    if (name := reduction_of(job)) in COUNTING:
+        return f"strategy.reduction.name: {name} with {pruning}"
+    signs = sign_mask_of(job)
+    return f"{signs} with {pruning}" if signs else None
 
 
 def noise_on_pruned(job: Job, privacy: Privacy) -> str | None:

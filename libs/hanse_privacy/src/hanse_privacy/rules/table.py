@@ -163,11 +163,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "train.algorithm lotteryfl, or fedltn without zeros",
-        "strategy.reduction weighted_mean, without secure_aggregation and privacy",
-        "a site that has pruned a weight would count in its mean as one that found no change, so that it moves by the "
-        "share of the sites that keep it",
-        "set strategy: {reduction: {name: overlap_mean}}, or zeros: true (fedltn)",
-        at.mean_of_pruned,
+        "strategy.reduction other than overlap_mean, or strategy.sign_mask, without secure_aggregation and privacy",
+        "a site that has pruned a weight would count as one that found no change: in a mean it moves by the share of "
+        "the sites that keep it, by signs likewise, in a median not at all where most have pruned it",
+        "set strategy: {reduction: {name: overlap_mean}} without sign_mask, or zeros: true (fedltn)",
+        at.counted_pruning,
     ),
     Rule(
         "train.algorithm lotteryfl, or fedltn without zeros",
