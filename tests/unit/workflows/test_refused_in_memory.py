@@ -115,6 +115,17 @@ def test_a_workflow_that_is_no_async_function_is_refused_where_it_is_made() -> N
         Workflow(lambda _: None)  # type: ignore[arg-type, return-value]
 
 
+def test_a_check_that_takes_no_job_is_refused_where_the_workflow_is_made() -> None:
+    with pytest.raises(HanseError, match=r"workflow: Workflow\.check\(\) cannot be called as check\(job\)"):
+        Workflow(federated_averaging, lambda: None)  # type: ignore[arg-type, misc]
+
+
+def test_a_function_in_place_of_a_workflow_is_refused_with_what_makes_one_of_it() -> None:
+    with pytest.raises(HanseError, match=r"is not a hanse_workflows\.Workflow") as raised:
+        conduct(job_of(), sites(), workflow=federated_averaging)  # type: ignore[arg-type]
+    assert "Workflow(function)" in raised.value.hint
+
+
 PAIRWISE = {"secure_aggregation": {"mode": "pairwise", "threshold": 3}, "weighting": "uniform"}
 
 
