@@ -14,20 +14,14 @@ from simulation.faults import silent
 from simulation.stories import completed, ended, heard, hub_of, job_of
 
 NAMES = ("north", "south")
-RULES = {"workflows": ["careless", "raising", "leaving", "forgetful"], "minimum_participants": 1}
+OFFERED = ("raising", "leaving", "forgetful", "unawaited", "bare")
+RULES = {"workflows": ["careless", *OFFERED], "minimum_participants": 1}
 
 
 @pytest.fixture
 def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workflow that trains at two sites in one round under the same keys."""
-    entries = {
-        "hanse.workflows": {
-            "careless": "careless:workflow",
-            "raising": "careless:raising",
-            "leaving": "careless:leaving",
-            "forgetful": "careless:forgetful",
-        }
-    }
+    entries = {"hanse.workflows": {"careless": "careless:workflow", **{name: f"careless:{name}" for name in OFFERED}}}
     monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
 
 
@@ -70,6 +64,19 @@ async def asks_otherwise_at_each_pass(run):
     await gather(run, "r1-train", training(run.job, there, 1, model))
 
 
+async def forgets_to_wait(run):
+    there = run.participants("r1-participants")
+    await gather(run, "r1-train", training(run.job, there, 1, None))
+
+
+async def records_a_number(run):
+    async def count():
+        return 5
+
+    await run.once("r1-count", {}, count)
+
+
+unawaited, bare = Workflow(forgets_to_wait), Workflow(records_a_number)
 workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
 forgetful = Workflow(asks_otherwise_at_each_pass)
 """
@@ -124,6 +131,33 @@ def test_a_workflow_that_raises_or_exits_ends_its_run_naming_its_package_and_lin
         async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
             record = await ended(made, job_of(workflow=workflow))
             assert not made.processes["coordinator-0"].failures
+        assert record.state == "failed"
+        assert told in record.reason
+
+    clock.run(story())
+
+
+@pytest.mark.usefixtures("careless")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize(
+    ("workflow", "told"),
+    [
+        (
+            "unawaited",
+            "what workflow unawaited of careless 1.0 calls in line 42 of careless.py raised TypeError: 'coroutine' "
+            "object is not iterable (see that the call gives what is asked for, an `await` among it;",
+        ),
+        ("bare", "invalid-input: step r1-count: its outcome is int; give a mapping of names to JSON values"),
+    ],
+)
+def test_a_workflow_that_gives_hanse_something_else_than_is_asked_for_is_told_the_line_of_its_call(
+    tmp_path: Path, workflow: str, told: str
+) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
+            record = await ended(made, job_of(workflow=workflow))
         assert record.state == "failed"
         assert told in record.reason
 

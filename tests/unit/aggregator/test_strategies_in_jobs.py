@@ -186,6 +186,32 @@ def test_a_strategy_that_an_aggregator_has_not_is_refused_with_those_that_it_has
     assert "'winsorized_mean' is no strategy that is installed here; known are bulyan" in reduced.error
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("return updates[0] * 1", "strategy careless: combine returned ndarray; it is to write in place"),
+        ("out[len(out) // 2 :] = 0", "strategy careless: combine has written no number into column 0 of "),
+        ("out[:-1] = 0", "strategy careless: combine has written no number into column "),
+    ],
+)
+def test_what_an_aggregators_memory_held_before_is_in_no_model_whatever_a_strategy_leaves_unwritten(
+    written, said, setting, store, tmp_path, monkeypatch
+):
+    source = (
+        "from hanse_learning.server.config import ReductionConfig\nclass Careless(ReductionConfig):\n"
+        f"    def combine(self, updates, weights, out):\n        {written}\n"
+    )
+    name = f"careless_{abs(hash(written))}"
+    monkeypatch.syspath_prepend(
+        install(tmp_path, "careless", {name: source}, {"hanse.strategies": {"careless": f"{name}:Careless"}})
+    )
+    digest = find(STRATEGIES, "careless").digest()
+    job = setting.job({"reduction": {"name": "careless"}}).model_copy(update={"strategy_digest": digest})
+    reduced = Engine(store).run(job)
+    assert (reduced.code, reduced.outputs) == ("invalid-input", {})
+    assert reduced.error.startswith(said)
+
+
 @pytest.mark.parametrize("method", ["combine", "measure", "reweigh"])
 def test_a_strategy_that_raises_ends_the_job_naming_it_and_its_line(method, setting, store, tmp_path, monkeypatch):
     source = (

@@ -229,6 +229,34 @@ def model_file() -> bytes:
     return encode_tensors(layout_like(arrays), arrays)
 
 
+ODD = """from typing import Literal
+from hanse_learning.server.config import ReductionConfig
+class Odd(ReductionConfig):
+    def least(self):
+        return {}["never"]
+    def combine(self, updates, weights, out): ...
+from pydantic import model_validator
+class Checked(ReductionConfig):
+    def combine(self, updates, weights, out): ...
+    @model_validator(mode="after")
+    def _checked(self):
+        return {}["never"]
+class Named(ReductionConfig):
+    name: Literal["named"] = "named"
+    def combine(self, updates, weights, out): ...
+from hanse_learning.config import AlgorithmConfig
+class OddSteps(AlgorithmConfig): ...
+from hanse_learning.codecs.config import CodecConfig
+class OddCodec(CodecConfig): ...
+from hanse_workflows import Workflow
+async def odd(run): ...
+def check(job):
+    # raises
+    return {}["never"]
+workflow = Workflow(odd, check)
+"""
+
+
 async def test_a_defect_is_told_without_its_details(api: Any, owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bool:
         raise ZeroDivisionError("secret detail")
@@ -249,6 +277,12 @@ async def test_a_defect_is_told_without_its_details(api: Any, owner: str, monkey
         ({"strategy": {"reduction": {"name": "empty"}}}, "strategy empty: Empty has no combine(updates, weights, out)"),
         ({"strategy": {"reduction": {"name": "other"}}}, "trial:Other is no subclass of ReductionConfig"),
         ({"train": {"algorithm": "broken_steps"}}, "algorithm broken_steps of trial 1.0 cannot be loaded"),
+        ({"train": {"algorithm": "odd"}}, "algorithm odd: OddSteps has no train(session)"),
+        ({"strategy": {"reduction": {"name": "odd"}}}, "strategy odd of trial 1.0 raised KeyError in line 5 of "),
+        ({"strategy": {"reduction": {"name": "checked"}}}, "strategy checked of trial 1.0 raised KeyError in line 12 "),
+        ({"strategy": {"reduction": {"name": "renamed"}}}, "trial_odd:Named does not take 'renamed' for its name"),
+        ({"codec": {"up": [{"name": "odd"}]}}, "codec odd: role: None is not one of sparsify, factor, quantize"),
+        ({"workflow": "odd"}, "workflow odd of trial 1.0 raised KeyError in line 24 of trial_odd.py"),
     ],
 )  # fmt: skip
 async def test_a_plugin_that_cannot_be_used_is_refused_at_submission_and_says_why(
@@ -257,11 +291,19 @@ async def test_a_plugin_that_cannot_be_used_is_refused_at_submission_and_says_wh
     source = (
         "from hanse_learning.server.config import ReductionConfig\nOther = int\nclass Empty(ReductionConfig): pass\n"
     )
-    modules = {"trial": source, "trial_broken": "import nothing_of_the_kind", "winsorized": WINSORIZED}
+    modules = {
+        "trial": source,
+        "trial_broken": "import nothing_of_the_kind",
+        "winsorized": WINSORIZED,
+        "trial_odd": ODD,
+    }
     offered = {"broken": "trial_broken:X", "empty": "trial:Empty", "other": "trial:Other"}
+    odd = {"odd": "trial_odd:Odd", "checked": "trial_odd:Checked", "renamed": "trial_odd:Named"}
     entries = {
-        "hanse.strategies": offered | WINSORIZED_ENTRY["hanse.strategies"],
-        "hanse.algorithms": {"broken_steps": "trial_broken:X"},
+        "hanse.strategies": offered | odd | WINSORIZED_ENTRY["hanse.strategies"],
+        "hanse.algorithms": {"broken_steps": "trial_broken:X", "odd": "trial_odd:OddSteps"},
+        "hanse.codecs": {"odd": "trial_odd:OddCodec"},
+        "hanse.workflows": {"odd": "trial_odd:workflow"},
     }
     monkeypatch.syspath_prepend(install(tmp_path, "trial", modules, entries))
     status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": JOB | job})

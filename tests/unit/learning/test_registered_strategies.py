@@ -63,6 +63,38 @@ def test_a_server_optimizer_of_ones_own_makes_numpys_numbers_of_tensors():
     assert again.tolist() == [9.0] * 3
 
 
+def test_a_server_optimizer_that_returns_the_moved_model_or_moves_none_is_refused():
+    class Returning(Twice):
+        def step(self, model, change, state, round):  # noqa: A002
+            return model + change
+
+    class Idle(Twice):
+        def step(self, model, change, state, round):  # noqa: A002
+            model = model + change
+
+    with pytest.raises(HanseError, match=r"Returning: step returned ndarray; it is to write in place, as in model\["):
+        hanse_learning.reduce(Returning(), np.zeros(3), [np.ones(3)])
+    with pytest.raises(HanseError, match="a model that is as it was"):
+        try_out(Idle())
+    try_out(Twice())
+
+
+@pytest.mark.parametrize("state", [["momentum"], {"momentum": "zero"}, None])
+def test_a_server_optimizer_whose_state_is_no_mapping_of_numbers_is_refused(state):
+    class Odd(Twice):
+        @property
+        def state(self):
+            return state
+
+    with pytest.raises(HanseError, match=r"server optimizer twice: state: .* is not a property that gives a mapping"):
+        build_strategy(Odd())
+
+
+@pytest.mark.parametrize("plugin", built_in(SERVER_OPTIMIZERS), ids=str)
+def test_every_registered_server_optimizer_keeps_what_is_asked_of_one(plugin):
+    try_out(plugin.load().model_validate({"name": plugin.name}))
+
+
 class Twice(OptimizerConfig):
     """Moves by the sum of all changes so far, two times."""
 
@@ -132,6 +164,101 @@ def test_a_strategy_that_a_notebook_defines_reduces_arrays_without_being_install
     assert made.tolist() == [2.0, 5.0]
 
 
+@pytest.mark.parametrize("like", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_a_strategy_that_returns_its_result_is_refused_for_the_model_would_be_what_the_memory_held_before(like):
+    class Returning(ReductionConfig):
+        name: str = "returning"
+
+        def combine(self, updates, weights, out):
+            return np.mean(updates, axis=0)
+
+    updates = [like(np.full(3, value)) for value in VALUES]
+    with pytest.raises(HanseError, match=r"strategy returning: combine returned ndarray; .* as in out\[\.\.\.\] ="):
+        hanse_learning.reduce(Returning(), like(np.zeros(3)), updates)
+
+
+def test_a_strategy_that_leaves_a_column_out_is_refused_with_the_column():
+    class Careless(ReductionConfig):
+        name: str = "careless"
+
+        def combine(self, updates, weights, out):
+            out[1:] = np.mean(updates, axis=0)[1:]
+
+    with pytest.raises(HanseError, match="strategy careless: combine has written no number into column 0 of 3"):
+        hanse_learning.reduce(Careless(), np.zeros(3), [np.full(3, value) for value in VALUES])
+
+
+def test_a_strategy_cannot_change_the_updates_of_its_caller():
+    class Sorting(ReductionConfig):
+        name: str = "sorting"
+
+        def combine(self, updates, weights, out):
+            updates[0][...] = 7
+            out[...] = updates[0]
+
+    updates = [np.full(3, value) for value in VALUES]
+    with pytest.raises(ValueError, match="read-only"):
+        hanse_learning.reduce(Sorting(), np.zeros(3), updates)
+    assert updates[0].tolist() == [1.0] * 3
+
+
+class _Plain(ReductionConfig):
+    name: str = "plain"
+
+    def combine(self, updates, weights, out):
+        out[...] = updates[0]
+
+
+class _Short(ReductionConfig):
+    name: str = "short"
+
+    def combine(self, rows): ...
+
+
+class _Measuring(_Plain):
+    def measure(self, updates):
+        return {}
+
+
+class _Counting(_Plain):
+    def measure(self, updates):
+        return len(updates)
+
+    def reweigh(self, totals, weights, info):
+        return weights
+
+
+class _Least(_Plain):
+    def least(self):
+        return "3"
+
+
+class _Needing(_Plain):
+    def needs(self):
+        return "normalizer"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (_Short, r"strategy short: _Short\.combine\(rows\) cannot be called as combine\(updates, weights, out\)"),
+        (_Measuring, r"strategy plain: _Measuring has no reweigh\(totals, weights, info\)"),
+        (_Counting, "_Counting.measure: 1 is not a mapping of names to arrays"),
+        (_Least, r"strategy plain: least\(\): '3' is not a whole number from 1 on"),
+        (_Needing, r"strategy plain: needs\(\): 'normalizer' is not a tuple of texts"),
+    ],
+)
+def test_a_strategy_with_methods_of_another_form_is_refused_in_words(kind, said):
+    with pytest.raises(HanseError, match=said):
+        hanse_learning.reduce(kind(), np.zeros(3), [np.zeros(3)])
+
+
+@pytest.mark.parametrize("given", ["median", Twice])
+def test_a_name_or_a_class_in_place_of_settings_is_refused_with_what_is_meant(given):
+    with pytest.raises(HanseError, match=r"strategy: .* is not a job's section, or settings such as MedianConfig\(\)"):
+        hanse_learning.reduce(given, np.zeros(3), [np.zeros(3)])
+
+
 @pytest.mark.parametrize(("name", "section"), BUILT_IN, ids=[name for name, _ in BUILT_IN])
 def test_every_registered_strategy_keeps_what_is_asked_of_one(name, section):
     try_out(check_strategy(section).reduction)
@@ -157,7 +284,8 @@ class _Bad(ReductionConfig):
     ("fault", "said"),
     [
         ("weights", "finite numbers from the strategy"), ("cuts", "same bits wherever columns are cut"),
-        ("changes", "left as they came"), ("leaves out", "finite numbers in every column of float32"),
+        ("changes", "left as they came"),
+        ("leaves out", "strategy bad: combine has written no number into column 699 of 700"),
     ],
 )  # fmt: skip
 def test_trying_a_strategy_out_says_what_it_does_not_keep(fault, said):

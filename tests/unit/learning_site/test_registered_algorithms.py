@@ -84,7 +84,10 @@ def test_a_package_algorithm_must_be_a_subclass_of_algorithm_and_must_train(tmp_
 
 
 def test_what_an_algorithm_sends_beside_the_update_is_refused_with_masks_and_noise(tmp_path, monkeypatch):
-    source = "from hanse_learning.config import AlgorithmConfig\nclass Telling(AlgorithmConfig):\n    extras = ('c',)\n"
+    source = (
+        "from hanse_learning.config import AlgorithmConfig\nclass Telling(AlgorithmConfig):\n    extras = ('c',)\n"
+        "    def train(self, session): ...\n"
+    )
     monkeypatch.syspath_prepend(
         install(tmp_path, "telling", {"telling": source}, {"hanse.algorithms": {"telling": "telling:Telling"}})
     )

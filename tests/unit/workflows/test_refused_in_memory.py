@@ -9,11 +9,13 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
+from hanse_fabric.plugins import WORKFLOWS, built_in
 from hanse_schemas.job import Job
 from hanse_workflows import RunFailure, Verbs, Workflow
 from hanse_workflows.averaging import federated_averaging
 from hanse_workflows.memory import Made, conduct
 from hanse_workflows.workflow import workflow_of
+from simulation.league import WORKFLOWS as SIMULATED
 from unit.workflows.memory_sites import SITES, LinearSite, job_of, sites
 
 MASKED: dict[str, Any] = {"secure_aggregation": {"mode": "compensator"}}
@@ -113,6 +115,25 @@ def test_cyclic_transfer_refuses_what_needs_several_sites_at_once(changes: dict[
 def test_a_workflow_that_is_no_async_function_is_refused_where_it_is_made() -> None:
     with pytest.raises(HanseError, match="is not an async function over `Verbs`"):
         Workflow(lambda _: None)  # type: ignore[arg-type, return-value]
+
+
+def test_every_registered_workflow_is_known_to_the_simulations_and_called_what_its_function_is() -> None:
+    assert {plugin.name for plugin in built_in(WORKFLOWS)} == set(SIMULATED)
+    for plugin in built_in(WORKFLOWS):
+        loaded = plugin.load()
+        assert isinstance(loaded, Workflow)
+        assert loaded.name == plugin.name
+
+
+def test_a_check_that_takes_no_job_is_refused_where_the_workflow_is_made() -> None:
+    with pytest.raises(HanseError, match=r"workflow: Workflow\.check\(\) cannot be called as check\(job\)"):
+        Workflow(federated_averaging, lambda: None)  # type: ignore[arg-type, misc]
+
+
+def test_a_function_in_place_of_a_workflow_is_refused_with_what_makes_one_of_it() -> None:
+    with pytest.raises(HanseError, match=r"is not a hanse_workflows\.Workflow") as raised:
+        conduct(job_of(), sites(), workflow=federated_averaging)  # type: ignore[arg-type]
+    assert "Workflow(function)" in raised.value.hint
 
 
 PAIRWISE = {"secure_aggregation": {"mode": "pairwise", "threshold": 3}, "weighting": "uniform"}

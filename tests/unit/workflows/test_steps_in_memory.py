@@ -46,6 +46,28 @@ def test_a_key_that_a_hub_would_not_take_is_refused(key: str) -> None:
         conduct(job_of(), sites(), workflow=Workflow(conduct_it))
 
 
+@pytest.mark.parametrize(
+    ("outcome", "said"), [(5, "its outcome is int; give a mapping"), (None, "its outcome is NoneType"), ([1], "list")]
+)
+def test_an_outcome_that_is_no_mapping_is_refused(outcome: Any, said: str) -> None:
+    async def once(run: Verbs) -> None:
+        async def do() -> Any:
+            return outcome
+
+        await run.once("mine", {}, do)
+
+    with pytest.raises(RunFailure, match=f"step mine: .*{said}"):
+        conduct(job_of(), sites(), workflow=Workflow(once))
+
+
+def test_a_step_whose_work_is_no_async_function_is_refused() -> None:
+    async def once(run: Verbs) -> None:
+        await run.once("mine", {}, dict)  # type: ignore[arg-type]
+
+    with pytest.raises(RunFailure, match="step mine: what does it gives dict at once; it is to be an async function"):
+        conduct(job_of(), sites(), workflow=Workflow(once))
+
+
 @pytest.mark.parametrize("outcome", [{"pair": (1, 2)}, {"by": {1: 2}}, {"loss": float("inf")}, {"names": {"a"}}])
 def test_an_outcome_that_a_replay_would_read_otherwise_is_refused(outcome: dict[str, Any]) -> None:
     async def once(run: Verbs) -> None:

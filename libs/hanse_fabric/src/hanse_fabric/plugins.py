@@ -105,15 +105,25 @@ class Plugin:
         """What to tell of an exception that this plug-in is the reason of, with the last line of its own code and
         without the exception's message, which may quote data; None where it is Hanse's own, or where what it called of
         Hanse has failed."""
-        top = self.entry.module.partition(".")[0]
-        for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
-            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            if module == top and not self.built_in:
-                file = Path(frame.f_code.co_filename).name
-                return f"{self} raised {type(error).__name__} in line {line} of {file}"
+        for module, place in self._places(error):
+            if self._owns(module):
+                return f"{self} raised {type(error).__name__} in {place}"
             if module == "hanse" or module.startswith("hanse_"):
                 return None
         return None
+
+    def called_from(self, error: BaseException) -> str | None:
+        """The last line of the plug-in's own code on the way to an exception, whoever raised it; None: none is."""
+        return next((place for module, place in self._places(error) if self._owns(module)), None)
+
+    def _owns(self, module: str) -> bool:
+        return not self.built_in and module == self.entry.module.partition(".")[0]
+
+    def _places(self, error: BaseException) -> Iterator[tuple[str, str]]:
+        """Where an exception came by, the last place first: the module's first name, and line and file for people."""
+        for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            yield module, f"line {line} of {Path(frame.f_code.co_filename).name}"
 
     def check_same(self, known: str | None, *, here: str, there: str) -> None:
         """Check that it is what another process means by the name.

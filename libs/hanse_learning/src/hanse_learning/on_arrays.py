@@ -11,7 +11,7 @@ import numpy as np
 
 from hanse_fabric.errors import invalid
 from hanse_learning.server import buffers
-from hanse_learning.server.reduction import Array, Measured
+from hanse_learning.server.reduction import Array, Measured, measured
 from hanse_learning.server.strategy import Strategy
 
 _Done = TypeVar("_Done")
@@ -59,7 +59,7 @@ class NumpyArrays:
 
     def measure(self, reduction: Measured, rows: Sequence[Array]) -> list[Mapping[str, Array]]:
         """What is measured, block by block."""
-        return self._each(rows[0].size, lambda part: reduction.measure([row[part] for row in rows]))
+        return self._each(rows[0].size, lambda part: measured(reduction, [row[part] for row in rows]))
 
     def apply(
         self,

@@ -21,7 +21,7 @@ from hanse_learning.server.gram import GRAM
 from hanse_learning.server.krum import Krum
 from hanse_learning.server.norm_clipping import SQUARES, NormClipping
 from hanse_learning.server.qfedavg import QFedAvg
-from hanse_learning.server.reduction import Array, Measured
+from hanse_learning.server.reduction import Array, Measured, measured
 from hanse_learning.server.strategy import Strategy
 
 BLOCK_BYTES = 1 << 28
@@ -54,7 +54,7 @@ class TorchTensors:
         found: list[Mapping[str, Array]] = []
         for part in _parts(rows):
             if form is None:
-                found.append(reduction.measure([_array(row[part]) for row in rows]))
+                found.append(measured(reduction, [_array(row[part]) for row in rows]))
             else:
                 name, measure = form
                 found.append({name: measure(torch.stack([row[part] for row in rows]).double()).cpu().numpy()})

@@ -90,7 +90,7 @@ class Engine:
         except HanseError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED):
                 raise
-            foreign = job.strategy_digest or job.optimizer_digest
+            foreign = job.strategy_digest or job.optimizer_digest or job.codec_digests
             reduced = run.answer(error=str(error), code=error.code.code if foreign else None)
         except Exception as error:
             if (reason := blamed(job, error)) is None:

@@ -19,7 +19,7 @@ from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_learning.server.private_mean import PrivateMean
-from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights
+from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights, measured
 from hanse_reduction.plan import Plan, Refusals
 from hanse_reduction.rows import RowReader
 from hanse_reduction.sources import Inputs
@@ -48,7 +48,7 @@ class MeasureWorker:
             for piece, rows in pieces:
                 if piece.segment is not None and piece.segment.rule is Rule.PARAMETER and not self._refusals:
                     dtype = DTYPES[piece.segment.dtype]
-                    _add(found, self._reduction.measure([row.view(dtype) for row in rows]))
+                    _add(found, measured(self._reduction, [row.view(dtype) for row in rows]))
         return found
 
 

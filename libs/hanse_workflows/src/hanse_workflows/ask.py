@@ -80,6 +80,7 @@ class Ask:
     payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
     partial: bool = False
+    """Whether fewer than `needed` end no run: whoever asks sees to it how many there are."""
     beside: int = 1
     """How many steps of the run are open at once."""
     keep: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -32,17 +32,27 @@ def step_reused(key: str, first: str, second: str) -> RunFailure:
     )
 
 
-def check_recordable(key: str, body: dict[str, Any]) -> None:
-    """Check that a step's outcome is what a replay would read from the journal: JSON values, and names that are text.
+async def outcome_of(key: str, do: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """Do a step. Its outcome is what a replay would read from the journal: a mapping of texts to JSON values.
 
     Raises:
-        RunFailure: INVALID_INPUT for a tuple, a number for a name, what is not finite, or anything else.
+        RunFailure: INVALID_INPUT for a function that is not async, an outcome that is no mapping, and one with a tuple,
+            a number for a name, what is not finite, or anything else.
     """
+    begun: object = do()
+    if not isinstance(begun, Awaitable):
+        told = f"step {key}: what does it gives {type(begun).__name__} at once; it is to be an async function"
+        raise RunFailure(ErrorCode.INVALID_INPUT, told)
+    body: object = await begun
+    if not isinstance(body, dict):
+        told = f"step {key}: its outcome is {type(body).__name__}; give a mapping of names to JSON values"
+        raise RunFailure(ErrorCode.INVALID_INPUT, told)
     if not _is_json(body):
         raise RunFailure(
             ErrorCode.INVALID_INPUT,
             f"step {key}: its outcome is not the same after a replay; give JSON values, lists for tuples",
         )
+    return body
 
 
 def _is_json(value: Any) -> bool:

@@ -130,7 +130,7 @@ def sent_by(answers: Iterable[Answer]) -> Iterator[ObjectRef]:
 
 
 def told(run: Verbs, step: str, round_number: int, reduced: Reduced) -> Reasons:
-    """Tell of refused updates, if there are any; returns the reasons by participant."""
+    """Tell those who watch of refused updates, if there are any; returns the reasons by participant."""
     if reduced.refused:
         run.refused(step, round_number, reduced)
     return {refusal.participant: refusal.reason for refusal in reduced.refused}

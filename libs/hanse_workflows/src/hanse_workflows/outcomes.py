@@ -61,7 +61,7 @@ class Failure(_Recorded):
 
 
 class Gathered(_Recorded):
-    """The outcome of `gather`. Answers are sorted by participant.
+    """The outcome of the verb `ask`, and of `gather`, which asks again. Answers are sorted by participant.
 
     Attributes:
         asked: who was sent the task.
@@ -115,7 +115,7 @@ class Reduction(_Recorded):
 
 
 class Summed(_Recorded):
-    """The outcome of `sum`: the sum, or whose answers spoil it.
+    """The outcome of `sum_masked`: the sum, or whose answers spoil it.
 
     Attributes:
         reduction: the new model; None where tallies alone were summed, or some were refused.

@@ -3,8 +3,9 @@ memory call the same function, so that who tries a job in a notebook hears what 
 
 from __future__ import annotations
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.plugins import WORKFLOWS, find, names
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
 from hanse_learning.config.foreign_code import check_foreign
@@ -12,6 +13,7 @@ from hanse_learning.pooled.layout import check_counts
 from hanse_learning.preparation.noisy import released, require_ends
 from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
+from hanse_learning.server.config.foreign import named_plugins
 from hanse_learning.utility import require_utility
 from hanse_privacy.noise.aggregate import OBLIVIOUS
 from hanse_privacy.rules import check_rules
@@ -41,8 +43,27 @@ def check_submitted(
         HanseError: INVALID_INPUT naming the field, its value and what was expected; QUORUM where so few participants
             can make no masked sum.
     """
+    try:
+        return _checked(job, workflow, schema, members)
+    except Exception as error:  # whatever a plug-in raises that is asked about the job
+        if isinstance(error, HanseError) or (reason := _blamed(job, error)) is None:
+            raise
+        told = f"{reason}: {error}"
+        raise HanseError(ErrorCode.INVALID_INPUT, told, hint="mend the package, or uninstall it") from error
+
+
+def _blamed(job: Job, error: Exception) -> str | None:
+    """What to tell of an exception that a plug-in of the job is the reason of; None where none is."""
+    plugins = [find(WORKFLOWS, job.workflow)] if job.workflow in names(WORKFLOWS) else []
+    plugins += () if job.study is not None else named_plugins(job)
+    return next(filter(None, (plugin.blamed(error) for plugin in plugins)), None)
+
+
+def _checked(job: Job, workflow: Workflow | None, schema: DataSchema | None, members: int | None) -> Workflow:
     if workflow is None:
         workflow = workflow_of(job)
+    elif not isinstance(workflow, Workflow):
+        raise invalid("workflow", workflow, "a hanse_workflows.Workflow", hint="Workflow(function) makes one of it")
     else:
         workflow.check(job)
     check_foreign(job)  # first: it says of such code what it cannot do at all, others how else to do it

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.plugin_methods import require_method
 from hanse_fabric.plugins import WORKFLOWS, find, names
 from hanse_learning.server.config import foreign
 from hanse_schemas.job import Job
@@ -41,6 +42,8 @@ class Workflow:
     def __post_init__(self) -> None:
         if not inspect.iscoroutinefunction(self.conduct):
             raise invalid("Workflow.conduct", self.conduct, "an async function over `Verbs`")
+        require_method("workflow", self, "conduct", "run")
+        require_method("workflow", self, "check", "job")
 
 
 def workflow_of(job: Job) -> Workflow:
@@ -84,13 +87,20 @@ def as_conducted(job: Job, workflow: Workflow) -> Job:
 
 
 def blamed(job: Job, error: BaseException) -> RunFailure | None:
-    """How the run ends where its workflow is a plug-in that raised the exception; None where Hanse has failed, or the
-    run's state is the reason."""
+    """How the run ends where its workflow is a plug-in that raised the exception, or that Hanse raised it for; None
+    where Hanse alone has failed, or the run's state is the reason."""
     if isinstance(error, HanseError) or not isinstance(error, Exception | SystemExit):
         return None
-    reason = find(WORKFLOWS, job.workflow).blamed(error)
-    whole = f"{reason}: {error}"
-    return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, whole, hint="mend the package")
+    plugin = find(WORKFLOWS, job.workflow)
+    if reason := plugin.blamed(error):
+        return RunFailure(ErrorCode.INVALID_INPUT, f"{reason}: {error}", hint="mend the package")
+    if place := plugin.called_from(error):
+        return RunFailure(
+            ErrorCode.INTERNAL, f"what {plugin} calls in {place} raised {type(error).__name__}: {error}",
+            hint="see that the call gives what is asked for, an `await` among it; else Hanse has a defect, and the "
+            "coordinator's log has more",
+        )  # fmt: skip
+    return None
 
 
 @per_job

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.config import CodecConfig, check_chain, sections_of
 from hanse_learning.codecs.narrow import BY_NUMPY, Narrowing
@@ -65,10 +65,44 @@ class Chain:
     quantizer: Quantizer
     packer: Packer
 
+    def choose(self, values: Values, name: str, draw: Draw) -> Mask:
+        """Which of an entry's values (n,) the sparsifier sends; see `Sparsifier.choose`.
+
+        Raises:
+            HanseError: INVALID_INPUT where it gives no mask: numbers of places would be taken for truth values.
+        """
+        found: object = cast(Sparsifier, self.sparsifier).choose(values, name, draw)
+        if not isinstance(found, np.ndarray) or found.dtype != np.bool_ or found.shape != values.shape:
+            raise _other(self.sparsifier, "choose", found, f"a mask of bool {values.shape}")
+        return found
+
+    def numbers(self, values: Values, draw: Draw) -> bytes:
+        """Values (n,) as the quantizer writes them; see `Quantizer.write`."""
+        return _bytes(self.quantizer, "write", self.quantizer.write(values, draw))
+
+    def read_numbers(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """Values (count,) of `dtype`, of the quantizer's bytes; see `Quantizer.read`.
+
+        Raises:
+            HanseError: INVALID_INPUT where it gives others: those of another dtype would be read as other numbers.
+        """
+        found: object = self.quantizer.read(data, count, dtype)
+        if not isinstance(found, np.ndarray) or found.dtype != dtype or found.shape != (count,):
+            raise _other(self.quantizer, "read", found, f"{dtype} ({count},)")
+        return found
+
+    def packed(self, data: bytes) -> bytes:
+        """A frame's bytes as the packer packs them; see `Packer.pack`."""
+        return _bytes(self.packer, "pack", self.packer.pack(data))
+
+    def unpacked(self, data: bytes, most: int) -> bytes:
+        """What was packed; see `Packer.unpack`."""
+        return _bytes(self.packer, "unpack", self.packer.unpack(data, most))
+
     def write(self, values: Values, kept: Mask | None, draw: Draw) -> bytes:
         """A portion of a parameter: values (n,), and which of them are sent; None: all."""
         if kept is None:
-            return bytes([Positions.WHOLE]) + self.quantizer.write(values, draw)
+            return bytes([Positions.WHOLE]) + self.numbers(values, draw)
         seeded = self.sparsifier is not None and self.sparsifier.seeded
         places = np.flatnonzero(kept)
         # Bool indexing is slow where few are kept, and taking by places where many are.
@@ -81,8 +115,8 @@ class Chain:
         if not count:
             return bytes([Positions.NONE])
         if count == size:
-            return bytes([Positions.WHOLE]) + self.quantizer.write(values, draw)
-        sent = self.quantizer.write(chosen, draw)
+            return bytes([Positions.WHOLE]) + self.numbers(values, draw)
+        sent = self.numbers(chosen, draw)
         if seeded:
             return bytes([Positions.SEEDED]) + count.to_bytes(4, "little") + sent
         if 16 * count < size:
@@ -91,7 +125,7 @@ class Chain:
 
     def write_rows(self, rows: Values, draw: Draw) -> bytes:
         """A portion of a product: the rows (n,) of P that it takes."""
-        return bytes([Positions.PRODUCT]) + self.quantizer.write(rows, draw)
+        return bytes([Positions.PRODUCT]) + self.numbers(rows, draw)
 
     def read(
         self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int, rows: Rows | None = None
@@ -107,16 +141,16 @@ class Chain:
         """
         told = data.number("u1")
         if told == Positions.WHOLE:
-            return self.quantizer.read(data, size, dtype)
+            return self.read_numbers(data, size, dtype)
         if told == Positions.PRODUCT and rows is not None:
-            return rows.product(self.quantizer.read(data, rows.count, dtype), dtype)
+            return rows.product(self.read_numbers(data, rows.count, dtype), dtype)
         values = np.zeros(size, dtype)
         if told == Positions.NONE:
             return values
         if told == Positions.BITMAP:
             bits = data.array("u1", -(-size // 8))
             kept = np.unpackbits(bits, count=size).view(np.bool_)
-            values[kept] = self.quantizer.read(data, int(np.count_nonzero(kept)), dtype)
+            values[kept] = self.read_numbers(data, int(np.count_nonzero(kept)), dtype)
             return values
         if told not in (Positions.PLACES, Positions.SEEDED):
             raise data.bad(f"begins a portion with {told}, 1 to 6 was expected")
@@ -129,8 +163,20 @@ class Chain:
             if seeded is None or int(np.count_nonzero(seeded)) != count:
                 raise data.bad("has values at other places than its seed says")
             places = np.flatnonzero(seeded)
-        values[places] = self.quantizer.read(data, count, dtype)
+        values[places] = self.read_numbers(data, count, dtype)
         return values
+
+
+def _bytes(codec: object, method: str, made: object) -> bytes:
+    if not isinstance(made, bytes | bytearray | memoryview):
+        raise _other(codec, method, made, "bytes")
+    return cast(bytes, made)
+
+
+def _other(codec: object, method: str, made: object, expected: str) -> HanseError:
+    shown = f"{made.dtype} {made.shape}" if isinstance(made, np.ndarray) else type(made).__name__
+    told = f"codec {type(codec).__name__}: {method} gives {shown}, {expected} was expected"
+    return HanseError(ErrorCode.INVALID_INPUT, told, hint="docs/extending.md says what a codec's methods give")
 
 
 def build_chain(chain: Sequence[Mapping[str, Any]], narrowing: Narrowing = BY_NUMPY) -> Chain:

@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.plugin_methods import require_method
 from hanse_fabric.plugins import CODECS
 from hanse_fabric.plugins import names as names_in
 from hanse_learning.config.named import by_name
@@ -22,14 +23,14 @@ Role = Literal["sparsify", "factor", "quantize", "difference", "pack"]
 ORDER: tuple[Role, ...] = ("sparsify", "factor", "quantize", "difference", "pack")
 """In which codecs of a chain stand; of each role one at most."""
 
-METHODS: Mapping[Role, tuple[str, ...]] = {
-    "sparsify": ("choose", "seeded"),
-    "factor": ("width", "factors"),
-    "quantize": ("write", "read"),
-    "difference": ("write", "read"),
-    "pack": ("pack", "unpack"),
+METHODS: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
+    "sparsify": {"choose": ("values", "name", "draw")},
+    "factor": {"width": ("rows", "columns"), "factors": ("matrix", "former", "draw")},
+    "quantize": {"write": ("values", "draw"), "read": ("data", "count", "dtype")},
+    "difference": {"write": ("values", "draw"), "read": ("data", "count", "dtype")},
+    "pack": {"pack": ("data",), "unpack": ("data", "most")},
 }
-"""What a codec of a role has."""
+"""What a codec of a role has, and what it is called with."""
 
 HINT = "for example codec: {up: [{name: top_k, fraction: 0.05}, {name: float16}, {name: zstd}]}; see docs/codecs.md"
 
@@ -61,14 +62,30 @@ class CodecConfig(Frozen):
 
     def build(self) -> Stage:
         """The codec itself: what `hanse_learning.codecs.stages` has for its role; these settings, where they have its
-        methods."""
-        missing = [name for name in METHODS[self.role] if not hasattr(self, name)]
-        if missing:
-            raise HanseError(
-                ErrorCode.INVALID_INPUT, f"codec {self.name}: {type(self).__name__} has no {missing[0]}()",
-                hint="docs/extending.md says what a codec is",
-            )  # fmt: skip
+        methods.
+
+        Raises:
+            HanseError: INVALID_INPUT where a method is missing or cannot be called.
+        """
+        title = f"codec {self.name}"
+        for method, arguments in METHODS[self.role].items():
+            require_method(title, self, method, *arguments)
+        if self.role == "sparsify" and not isinstance(getattr(self, "seeded", None), bool):
+            expected = "an attribute `seeded`: ClassVar[bool], whether places follow from the seed alone"
+            raise invalid(title, type(self).__name__, f"one with {expected}")
         return cast("Stage", self)
+
+    def require_whole(self) -> None:
+        """Check that the class has what a chain will ask of it, for those that are not Hanse's own.
+
+        Raises:
+            HanseError: INVALID_INPUT for no role, or one that there is not; as `build`.
+        """
+        role = getattr(type(self), "role", None)
+        if role not in METHODS:
+            raise invalid(f"codec {self.name}: role", role, f"one of {', '.join(ORDER)}, as a ClassVar")
+        if type(self).build is CodecConfig.build:
+            self.build()
 
 
 class _BuiltIn(CodecConfig):
@@ -294,6 +311,8 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
         except ValidationError as error:
             message = f"{field}[{number}]: {explain(error)}"
             raise HanseError(ErrorCode.INVALID_INPUT, message, hint=HINT) from None
+        if not isinstance(config, _BuiltIn):
+            config.require_whole()
         found.append(config)
     roles = [config.role for config in found]
     if roles != sorted(set(roles), key=ORDER.index):

@@ -146,8 +146,8 @@ def write_columns(layout: Layout, columns: Columns, chain: Chain, seed: int) -> 
     for number, name in enumerate(widths(layout, chain)):
         most = float(np.finfo(dtypes[name]).max)
         values = np.clip(columns[name], -most, most).astype(dtypes[name]).reshape(-1)
-        written.append(chain.quantizer.write(values, draw_of(seed, _portions(layout) + number, 0)))
-    packed = chain.packer.pack(b"".join(written)) if written else b""
+        written.append(chain.numbers(values, draw_of(seed, _portions(layout) + number, 0)))
+    packed = chain.packed(b"".join(written)) if written else b""
     return packed, read_columns(layout, packed, chain)
 
 
@@ -160,10 +160,10 @@ def read_columns(layout: Layout, packed: bytes, chain: Chain) -> Columns:
     wanted, dtypes = widths(layout, chain), {entry.name: entry.numpy for entry in layout}
     if not wanted:
         return {}
-    data = BytesIn(chain.packer.unpack(packed, _most(layout, chain)), "the columns of its products")
+    data = BytesIn(chain.unpacked(packed, _most(layout, chain)), "the columns of its products")
     found = {}
     for name, (columns, width) in wanted.items():
-        values = chain.quantizer.read(data, columns * width, dtypes[name]).astype(np.float64)
+        values = chain.read_numbers(data, columns * width, dtypes[name]).astype(np.float64)
         if not np.isfinite(values).all():
             raise data.bad(f"are not finite numbers, of entry {name}")
         found[name] = values.reshape(columns, width)

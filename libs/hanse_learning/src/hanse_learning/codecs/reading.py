@@ -41,7 +41,7 @@ def decode_frame(
     Raises:
         HanseError: INVALID_INPUT for what `write_encoded` does not make.
     """
-    data = BytesIn(chain.packer.unpack(packed, frame.most), f"the frame of byte {frame.start}")
+    data = BytesIn(chain.unpacked(packed, frame.most), f"the frame of byte {frame.start}")
     made = np.empty(frame.stop - frame.start, np.uint8)
     at = 0
     for portion in frame.portions:
@@ -62,7 +62,7 @@ def _portion(
     sparsifier, seeded = chain.sparsifier, None
     if sparsifier is not None and sparsifier.seeded:
         nothing = np.zeros(portion.size, frame.dtype)
-        seeded = sparsifier.choose(nothing, portion.entry.name, draw_of(seed, portion.index, 1))
+        seeded = chain.choose(nothing, portion.entry.name, draw_of(seed, portion.index, 1))
     found = columns.get(portion.entry.name)
     rows = None if found is None else RowsOf(found, portion.first, portion.last)
     return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, portion.size, rows))

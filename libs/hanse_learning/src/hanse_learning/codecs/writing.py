@@ -94,7 +94,7 @@ class _Writer:
             file.write(self.layout.header)
         file.write(columns)
         for index, frame in enumerate(frames):
-            packed = self.chain.packer.pack(self._frame(frame))
+            packed = self.chain.packed(self._frame(frame))
             table["length"][index] = len(packed)
             table["digest"][index] = np.void(hashlib.sha256(packed).digest())
             file.write(packed)
@@ -132,7 +132,7 @@ class _Writer:
         sparsifier, kept = self.chain.sparsifier, None
         seeded = None
         if sparsifier is not None and sparsifier.seeded:
-            kept = seeded = sparsifier.choose(values, portion.entry.name, draw_of(self.seed, portion.index, 1))
+            kept = seeded = self.chain.choose(values, portion.entry.name, draw_of(self.seed, portion.index, 1))
         elif self._kept is not None:
             kept = self._kept[portion.first : portion.last]
         rows, draw = self._rows(portion), draw_of(self.seed, portion.index, 0)
@@ -160,7 +160,7 @@ class _Writer:
         self._entry, self._values, self._kept = entry.name, self._whole(entry), None
         sparsifier = self.chain.sparsifier
         if sparsifier is not None and not sparsifier.seeded:
-            self._kept = sparsifier.choose(self._values, entry.name, draw_of(self.seed, 0, 1))
+            self._kept = self.chain.choose(self._values, entry.name, draw_of(self.seed, 0, 1))
 
     def _whole(self, entry: Entry) -> Values:
         """An entry's values (n,), with what was left out before."""

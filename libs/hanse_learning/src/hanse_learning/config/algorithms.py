@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.plugin_methods import require_count, require_method, require_texts
 from hanse_fabric.plugins import ALGORITHMS
 from hanse_learning.config.named import by_name
 
@@ -50,15 +51,32 @@ class AlgorithmConfig(Frozen):
             HanseError: INVALID_INPUT where the algorithm has no training.
         """
         del session
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"algorithm {self.name}: {type(self).__name__} has no train(session)",
-            hint="docs/extending.md says what an algorithm is",
-        )  # fmt: skip
+        raise self._untrained()
 
     def adapt(self, session: Session) -> str:
         """Make the module, with the received values, the one that this site would use. A note for the owner, or ""."""
         del session
         return ""
+
+    def require_whole(self) -> None:
+        """Check that the class has what a job will ask of it, for those that are not Hanse's own.
+
+        Raises:
+            HanseError: INVALID_INPUT where `train` is missing or cannot be called, or an attribute is something else.
+        """
+        title = f"algorithm {self.name}"
+        if type(self).train is AlgorithmConfig.train:
+            raise self._untrained()
+        require_method(title, self, "train", "session")
+        require_method(title, self, "adapt", "session")
+        require_texts(f"{title}: extras", self.extras)
+        require_count(f"{title}: shared_from()", self.shared_from())
+
+    def _untrained(self) -> HanseError:
+        return HanseError(
+            ErrorCode.INVALID_INPUT, f"algorithm {self.name}: {type(self).__name__} has no train(session)",
+            hint="docs/extending.md says what an algorithm is",
+        )  # fmt: skip
 
     def personal(self) -> bool:
         """Whether a site uses another model than the received one."""

@@ -51,7 +51,16 @@ def _reader(group: str, base: type[BaseModel], default: str) -> Callable[[Any], 
         try:
             return kind.model_validate({**given, "name": name})
         except ValidationError as error:
+            if "name" in given and any(item["loc"] == ("name",) for item in error.errors(include_url=False)):
+                told = f"{plugin}: {plugin.entry.value} does not take {name!r} for its name"
+                hint = f"write name: Literal[{str(name)!r}] = {str(name)!r}, or name the entry point otherwise"
+                raise HanseError(ErrorCode.INVALID_INPUT, told, hint=hint) from None
             raise _with_nearest(error, kind) from None
+        except Exception as error:  # whatever a foreign validator raises
+            if (reason := plugin.blamed(error)) is None:
+                raise
+            told = f"{reason}: {error}"
+            raise HanseError(ErrorCode.INVALID_INPUT, told, hint="mend the package, or uninstall it") from error
 
     return read
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.plugin_methods import require_nothing
 
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = Sequence[Array]
@@ -61,6 +62,50 @@ class Measured(Reweighed, Protocol):
         ...
 
 
+def measured(reduction: Measured, rows: Rows) -> Mapping[str, Array]:
+    """What a reduction measures of a block.
+
+    Raises:
+        HanseError: INVALID_INPUT where that is no mapping of names to numbers.
+    """
+    found: object = reduction.measure(rows)
+    expected, method = "a mapping of names to arrays of float64", f"{type(reduction).__name__}.measure"
+    if not isinstance(found, Mapping):
+        raise invalid(method, found, expected)
+    try:
+        return {name: np.asarray(array, np.float64) for name, array in found.items()}
+    except (TypeError, ValueError):
+        raise invalid(method, found, expected) from None
+
+
+def combined_by_plugin(title: str, reduction: Reduction, updates: Rows, weights: Array, out: Array) -> None:
+    """`combine` of a reduction that is not Hanse's own, of finite updates.
+
+    What it does not write into `out` would be whatever this process had in its memory before, of other runs, too.
+    What it is given it cannot change: the caller needs it.
+
+    Args:
+        title: what it is called in errors.
+
+    Raises:
+        HanseError: INVALID_INPUT where it returns its result, or leaves a column out, or makes no number of it.
+    """
+    out.fill(np.nan)
+    returned: object = cast(Any, reduction).combine([*map(_unchanging, updates)], _unchanging(weights), out)
+    require_nothing(f"{title}: combine", returned, "out")
+    if np.isnan(out).any():
+        column = int(np.flatnonzero(np.isnan(out))[0])
+        told = f"{title}: combine has written no number into column {column} of {len(out)}"
+        hint = "write every column of out; the updates are finite numbers"
+        raise HanseError(ErrorCode.INVALID_INPUT, told, hint=hint)
+
+
+def _unchanging(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 _FITTING: dict[tuple[type, type], bool] = {}
 
 
@@ -92,7 +137,7 @@ def chosen_weights(
     if not _reweighs(reduction):
         return weights
     if not totals and measures(reduction):  # a model without parameters: distances and norms are 0
-        totals = reduction.measure([np.empty(0, np.float32)] * len(weights))
+        totals = measured(reduction, [np.empty(0, np.float32)] * len(weights))
     found = np.asarray(reduction.reweigh(totals, weights, info), np.float64)
     if found.shape != weights.shape or not np.isfinite(found).all():
         raise invalid("weights", found.tolist(), f"{len(weights)} finite numbers from the strategy")

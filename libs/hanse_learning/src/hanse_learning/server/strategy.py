@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from hanse_fabric.errors import invalid
+from hanse_fabric.plugin_methods import require_nothing
 from hanse_learning.server.config import OptimizerConfig, ReductionConfig, check_strategy
 from hanse_learning.server.optimizers import ServerOptimizer
 from hanse_learning.server.private_mean import PrivateMean
-from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
+from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, combined_by_plugin, tiles, working_dtype
 from hanse_learning.server.sign_mask import SignMask, damp
 
 
@@ -24,6 +25,7 @@ class Strategy:
         mask: of what the optimizer makes of the change, by the signs of the updates that have a weight.
         name: of the reduction, in jobs.
         least: how many updates it takes.
+        foreign: whether reduction and optimizer are of a package, or a notebook: they are watched at their work.
     """
 
     reduction: Reduction
@@ -31,6 +33,7 @@ class Strategy:
     mask: SignMask | None = None
     name: str = "weighted_mean"
     least: int = 1
+    foreign: tuple[bool, bool] = (False, False)
 
     def apply(
         self,
@@ -56,7 +59,10 @@ class Strategy:
             block = model[part]
             moved = change[: len(block)]
             rows = [row[part] for row in updates]
-            self.reduction.combine(rows, weights, moved)
+            if self.foreign[0]:
+                combined_by_plugin(f"strategy {self.name}", self.reduction, rows, weights, moved)
+            else:
+                self.reduction.combine(rows, weights, moved)
             if isinstance(self.reduction, PrivateMean):
                 self.reduction.add_noise(moved, at + part.start * block.itemsize, len(updates), block.itemsize)
             mask = None
@@ -81,7 +87,9 @@ class Strategy:
         kept = {name: array.astype(wide, copy=False) for name, array in state.items()}
         result = model.astype(wide, copy=False)
         before = None if mask is None else result.copy()
-        self.optimizer.step(result, change, kept, round)
+        returned: object = cast(Any, self.optimizer).step(result, change, kept, round)
+        if self.foreign[1]:
+            require_nothing(f"server optimizer {type(self.optimizer).__name__}: step", returned, "model")
         if mask is not None and before is not None:
             damp(before, result, mask)
         if wide != model.dtype:
@@ -99,7 +107,13 @@ def build_strategy(config: Mapping[str, Any] | ReductionConfig | OptimizerConfig
     checked = check_strategy(config)
     mask = None if checked.sign_mask is None else SignMask(checked.sign_mask.tau)
     reduction = checked.reduction
-    return Strategy(reduction.build(), checked.optimizer.build(), mask, reduction.name, reduction.least())
+    built, optimizer = reduction.build(), checked.optimizer.build()
+    foreign = not _ours(built), not _ours(optimizer)
+    return Strategy(built, optimizer, mask, reduction.name, reduction.least(), foreign)
+
+
+def _ours(built: object) -> bool:
+    return type(built).__module__.startswith(f"{__package__}.")
 
 
 def check_enough(strategy: Strategy, count: int) -> None:

@@ -34,7 +34,7 @@ from hanse_reduction.study import run_study
 from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
-from hanse_workflows.failures import RunFailure, check_recordable
+from hanse_workflows.failures import RunFailure, outcome_of
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
@@ -96,8 +96,7 @@ class MemoryVerbs:
         self._keys.use(key, mark, None if recorded is None else recorded[0])
         if recorded is not None:
             return recorded[1]
-        body = await do()
-        check_recordable(key, body)
+        body = await outcome_of(key, do)
         self._outcomes[key] = mark, body
         return body
 

@@ -270,6 +270,7 @@ async def _conducted(verbs: DurableVerbs) -> None:
     except (Exception, SystemExit) as error:  # whatever a foreign package raises: it may end the run, no coordinator
         if (reason := blamed(verbs.job, error)) is None:
             raise
+        _LOG.error("run %s ends by an exception of its workflow", verbs.run, exc_info=error)
         raise reason from error
 
 

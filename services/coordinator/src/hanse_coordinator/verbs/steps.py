@@ -12,7 +12,7 @@ from hanse_coordinator.verbs.failures import Paused
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.errors import HanseError
 from hanse_fabric.waiting import first_of
-from hanse_workflows.failures import check_recordable
+from hanse_workflows.failures import outcome_of
 from hanse_workflows.fingerprint import fingerprint
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.verbs import Body
@@ -110,8 +110,7 @@ class Steps:
 
     async def _done(self, key: str, mark: str, do: Callable[[], Awaitable[Body]]) -> Body:
         self._begin()
-        body = await do()
-        check_recordable(key, body)
+        body = await outcome_of(key, do)
         # What was told up to here is durable before the step is: a replay does not tell it again.
         await self._notices.flush()
         await self._journal.append("closed", key, body, fingerprint=mark)

@@ -6,7 +6,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import FedDynConfig as SitesFedDyn
 from hanse_learning.config import FedLtnConfig, SgdConfig, check_train
 from hanse_learning.config.checks import declared_state
-from hanse_learning.server.config.foreign import plugins_of
+from hanse_learning.server.config.foreign import named_plugins
 from hanse_learning.server.config.optimizers import FedDynConfig, LookAheadConfig, NoOptimizerConfig
 from hanse_learning.server.config.reductions import OverlapMeanConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
@@ -20,9 +20,11 @@ def check_job_strategy(job: Job) -> StrategyConfig:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
     config = check_strategy(job.strategy)
-    if plugins_of(job):
+    if any(not plugin.built_in for plugin in named_plugins(job)):
         config.reduction.build()  # whose errors are better told now than by an aggregator
         config.optimizer.build()
+        if job.code is None:
+            check_train(job.train).algorithm.require_whole()
     _check_frozen(job, config)
     check_participants(config, job.participants.minimum, "participants.minimum")
     if job.code is not None:

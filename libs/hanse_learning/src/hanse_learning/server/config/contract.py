@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import SerializeAsAny
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import invalid
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.plugin_methods import require_count, require_method, require_texts
 from hanse_fabric.plugins import SERVER_OPTIMIZERS, STRATEGIES
 from hanse_learning.config.named import by_name
 
@@ -37,17 +38,17 @@ class ReductionConfig(Frozen):
         """The object that combines updates.
 
         Raises:
-            HanseError: INVALID_INPUT where there is none.
+            HanseError: INVALID_INPUT where a method is missing, cannot be called, or says something of another kind.
         """
-        from hanse_learning.server.reduction import Reduction
-
-        if not isinstance(self, Reduction):
-            raise HanseError(
-                ErrorCode.INVALID_INPUT,
-                f"strategy {self.name}: {type(self).__name__} has no combine(updates, weights, out)",
-                hint="docs/extending.md says what a strategy is",
-            )  # fmt: skip
-        return self
+        title = f"strategy {self.name}"
+        require_method(title, self, "combine", "updates", "weights", "out")
+        if self.measures():
+            require_method(title, self, "measure", "updates")
+        if self.measures() or hasattr(self, "reweigh"):
+            require_method(title, self, "reweigh", "totals", "weights", "info")
+        require_count(f"{title}: least()", self.least())
+        require_texts(f"{title}: needs()", self.needs())
+        return cast("Reduction", self)
 
     def measures(self) -> bool:
         """Whether it looks at all updates before it combines any (`hanse_learning.server.reduction.Measured`)."""
@@ -82,13 +83,15 @@ class OptimizerConfig(Frozen):
         """The object that moves the model.
 
         Raises:
-            HanseError: INVALID_INPUT where there is none.
+            HanseError: INVALID_INPUT where `step` is missing or cannot be called, or `state` is something else.
         """
-        if not hasattr(self, "step"):
-            raise HanseError(
-                ErrorCode.INVALID_INPUT,
-                f"server optimizer {self.name}: {type(self).__name__} has no step(model, change, state, round)",
-                hint="docs/extending.md says what a server optimizer is",
+        title = f"server optimizer {self.name}"
+        require_method(title, self, "step", "model", "change", "state", "round")
+        state = self.state
+        if not isinstance(state, Mapping) or not all(isinstance(value, int | float) for value in state.values()):
+            raise invalid(
+                f"{title}: state", state, "a property that gives a mapping of names to numbers, such as "
+                "{'momentum': 0.0}",
             )  # fmt: skip
         return cast("ServerOptimizer", self)
 

@@ -19,11 +19,20 @@ def plugins_of(job: Job) -> dict[str, str]:
     Raises:
         HanseError: INVALID_INPUT for sections that were not checked; NOT_FOUND where a plug-in's files are gone.
     """
+    return {each.title: each.digest() for each in named_plugins(job) if not each.built_in}
+
+
+def named_plugins(job: Job) -> tuple[Plugin, ...]:
+    """What the strategy, the codecs and the algorithm of a job are registered as, Hanse's own among them.
+
+    Raises:
+        HanseError: INVALID_INPUT for sections that were not checked.
+    """
     codecs = () if job.codec is None else (*job.codec.up, *job.codec.down)
     named = [*strategy_plugins(job.strategy), *(find(CODECS, str(each.get("name"))) for each in codecs)]
     if job.code is None:
         named.append(find(ALGORITHMS, check_train(job.train).algorithm.name))
-    return {each.title: each.digest() for each in named if not each.built_in}
+    return tuple(named)
 
 
 def strategy_plugins(strategy: Mapping[str, Any]) -> tuple[Plugin, Plugin]:

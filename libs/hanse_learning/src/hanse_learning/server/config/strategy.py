@@ -7,11 +7,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_learning.server.config.contract import AnyOptimizer, AnyReduction, OptimizerConfig, ReductionConfig
 from hanse_learning.server.config.optimizers import NoOptimizerConfig
 from hanse_learning.server.config.reductions import WeightedMeanConfig
+
+_EXAMPLE = "for example {reduction: {name: weighted_mean}, optimizer: {name: adam, lr: 0.01}}"
 
 
 class SignMaskConfig(Frozen):
@@ -49,13 +51,15 @@ def check_strategy(config: Mapping[str, Any] | ReductionConfig | OptimizerConfig
         return StrategyConfig(reduction=config)
     if isinstance(config, OptimizerConfig):
         return StrategyConfig(optimizer=config)
+    if not isinstance(config, Mapping):
+        raise invalid("strategy", config, "a job's section, or settings such as MedianConfig()", hint=_EXAMPLE)
     try:
         return StrategyConfig.model_validate(dict(config))
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             f"strategy: {explain(error, StrategyConfig)}",
-            hint="for example {reduction: {name: weighted_mean}, optimizer: {name: adam, lr: 0.01}}",
+            hint=_EXAMPLE,
         ) from None
 
 
