@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,23 @@ class Folders:
         return Path(tempfile.mkdtemp(prefix=name, dir=self._root))
 
 
+@contextmanager
+def folders_in_memory(usual: pytest.TempPathFactory) -> Iterator[pytest.TempPathFactory | Folders]:
+    """Makes folders in memory; as always where there is too little of it, or PYTEST_DEBUG_TEMPROOT names a place."""
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not _has_room():
+        yield usual
+        return
+    with tempfile.TemporaryDirectory(prefix="hanse-tests-", dir=_MEMORY) as root:
+        yield Folders(Path(root))
+
+
 @pytest.fixture(scope="session")
 def tmp_path_factory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[pytest.TempPathFactory | Folders]:
-    """Makes folders in memory; as always where there is too little of it, or PYTEST_DEBUG_TEMPROOT names a place."""
-    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not _has_room():
-        yield tmp_path_factory
-        return
-    with tempfile.TemporaryDirectory(prefix="hanse-tests-", dir=_MEMORY) as root:
-        yield Folders(Path(root))
+    """Makes folders in memory, in place of pytest's own."""
+    with folders_in_memory(tmp_path_factory) as folders:
+        yield folders
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ of which attacks it is (`@pytest.mark.control("test_...")`); an attack that ends
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,21 +22,32 @@ from adversary.lying_hub import LyingHub, lying_hub
 from adversary.site_league import League
 from adversary.stage import staged
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
+from memory_disk import Folders, folders_in_memory
 from servers import NatsServer
 
 Attacked = Callable[..., AbstractAsyncContextManager[LyingHub]]
 
 
+@pytest.fixture(scope="session")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.TempPathFactory | Folders]:
+    """Homes of sites that work in threads of this process: they sync what they write, each some dozen times at its
+    start."""
+    with folders_in_memory(tmp_path_factory) as folders:
+        yield folders
+
+
 @pytest.fixture
-def attacked(nats_server: NatsServer, tmp_path: Path) -> Attacked:
+def attacked(nats_server: NatsServer, memory: pytest.TempPathFactory | Folders) -> Iterator[Attacked]:
     """`async with attacked(sites=5, masking={...}) as hub`: the arguments are those of `staged`."""
+    folder = memory.mktemp("attacked")
 
     @asynccontextmanager
     async def play(**how: Any) -> AsyncIterator[LyingHub]:
-        async with staged(nats_server, tmp_path, **how) as stage, lying_hub(stage) as hub:
+        async with staged(nats_server, folder, **how) as stage, lying_hub(stage) as hub:
             yield hub
 
-    return play
+    yield play
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
