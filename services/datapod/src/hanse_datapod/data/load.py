@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.room import Room
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataKind, DataSettings
 from hanse_datapod.data.sides import are_tested, draw_of, drawn, of_cells, of_examples
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
@@ -144,7 +145,7 @@ def read_examples(
 
 
 def _stored(
-    path: Path, kind: str, schema: LearnableSchema, settings: DataSettings, room: Room
+    path: Path, kind: DataKind, schema: LearnableSchema, settings: DataSettings, room: Room
 ) -> Examples | None:  # fmt: skip
     """The examples in a file; None where there is room for them in memory, or where they cannot be read in pieces."""
     if kind == "images":
@@ -167,7 +168,7 @@ def _drawn(raw: Raw, schema: LearnableSchema, settings: DataSettings) -> Example
     return examples if draw is None or raw.whose is None else replace(examples, draws=draw(raw.whose))
 
 
-def _kind(path: Path, settings: DataSettings) -> str:
+def _kind(path: Path, settings: DataSettings) -> DataKind:
     """Of a file that is there, and not too large."""
     if not path.exists():
         raise HanseError(
@@ -190,17 +191,27 @@ def _readable(path: Path) -> Iterator[None]:
         raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
 
 
-def _by_kind(path: Path, kind: str, schema: LearnableSchema, settings: DataSettings) -> Raw:
+def _by_kind(path: Path, kind: DataKind, schema: LearnableSchema, settings: DataSettings) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
-    if kind == "npz":
-        return read_npz(path, settings.max_bytes, unit_of(schema))
-    if kind == "images":
-        from hanse_datapod.data.images import read_images
+    match kind:
+        case "npz":
+            return read_npz(path, settings.max_bytes, unit_of(schema))
+        case "images":
+            from hanse_datapod.data.images import read_images
 
-        return read_images(path, schema, settings.max_bytes)
-    from hanse_datapod.data.tabular import read_csv, read_parquet
+            return read_images(path, schema, settings.max_bytes)
+        case "csv":
+            from hanse_datapod.data.tabular import read_csv
 
-    return read_csv(path, schema, settings.table) if kind == "csv" else read_parquet(path, schema)
+            return read_csv(path, schema, settings.table)
+        case "parquet":
+            from hanse_datapod.data.tabular import read_parquet
+
+            return read_parquet(path, schema)
+        case "plink" | "code" | "auto":
+            raise mismatch(f"data file {path.name}: models are trained on tables, NPZ files or images, it is {kind}")
+        case unknown:
+            assert_never(unknown)
 
 
 def version_of(settings: DataSettings, code: Path | None) -> str:
