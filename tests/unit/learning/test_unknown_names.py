@@ -10,7 +10,9 @@ from hanse_schemas.prepare import NumberRule
 
 @pytest.mark.parametrize("field", ["missing", "scale"])
 def test_a_column_with_an_unknown_rule_is_not_left_as_it_is(field: str) -> None:
-    rule = NumberRule(kind="number", name="age", scale="minmax", missing="refuse", indicator=False, minimum=0, maximum=100)
+    rule = NumberRule(
+        kind="number", name="age", scale="minmax", missing="refuse", indicator=False, minimum=0, maximum=100
+    )
     assert declared([rule]).columns[0].name == "age"
     with pytest.raises(AssertionError, match="hearsay"):
         declared([rule.model_copy(update={field: "hearsay"})])

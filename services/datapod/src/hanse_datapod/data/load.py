@@ -97,23 +97,19 @@ def read_site_table(
     Raises:
         HanseError: as `read_site_tables`.
     """
-    try:
+    with _readable(path):
         kind = _kind(path, settings)
         if kind not in ("csv", "parquet"):
             raise mismatch(f"data file {path.name}: a preparation is of CSV or Parquet files, it is {kind}")
         from hanse_datapod.data.tabular import read_table
 
         draw = draw_of(settings, schema)
-        with _readable(path):
-            if room is not None:
-                from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
+        if room is not None:
+            from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
 
-                if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
-                    return read_stored_table(pieces, schema, settings.table, room, draw)
-            return read_table(path, kind, schema, settings.table, draw)
-    except HanseError as error:
-        error.found = f"{error.found}, in {path}" if error.found else str(path)
-        raise
+            if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
+                return read_stored_table(pieces, schema, settings.table, room, draw)
+        return read_table(path, kind, schema, settings.table, draw)
 
 
 def read_test_examples(
@@ -131,17 +127,11 @@ def read_examples(
     Raises:
         HanseError: as `read_site_data`.
     """
-    try:
+    with _readable(path):
         kind = _kind(path, settings)
-        with _readable(path):
-            if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
-                return found
-            raw = _by_kind(path, kind, schema, settings)
-        return _drawn(raw, schema, settings)
-    except HanseError as error:
-        # Where the file lies is for who has it: folders may be named after people.
-        error.found = f"{error.found}, in {path}" if error.found else str(path)
-        raise
+        if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
+            return found
+        return _drawn(_by_kind(path, kind, schema, settings), schema, settings)
 
 
 def _stored(
@@ -185,10 +175,16 @@ def _kind(path: Path, settings: DataSettings) -> DataKind:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
+    """What goes wrong with a file says where it lies to who has it, and to nobody else: folders may be named after
+    people."""
     try:
         yield
     except OSError as error:
-        raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
+        told = f"data file {path.name}: it cannot be read"
+        raise unfit(told, f"{error}, in {path}", code=ErrorCode.INVALID_INPUT) from None
+    except HanseError as error:
+        error.found = f"{error.found}, in {path}" if error.found else str(path)
+        raise
 
 
 def _by_kind(path: Path, kind: DataKind, schema: LearnableSchema, settings: DataSettings) -> Raw:
