@@ -228,7 +228,7 @@ def test_the_word_of_configured_proxies_alone_is_taken_for_an_address(peer: str,
 def test_control_where_anybodys_word_is_taken_a_stranger_has_any_address_that_he_likes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hanse_coordinator.api.door._within", lambda *_: True)
+    monkeypatch.setattr("hanse_coordinator.api.door.is_within", lambda *_: True)
     http = make_mocked_request("GET", "/", headers={"X-Forwarded-For": "203.0.113.9"}).clone(remote="198.51.100.7")
     assert address_of(http, [ip_network("10.0.0.0/8")]) == "203.0.113.9"
 
@@ -243,7 +243,7 @@ async def guessed(api: Api, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
         await api.refused("POST", "/v1/join/challenge", body={"token": token[:-43] + "x" * 43})
         await api.refused("GET", "/v1/status", make_api_key().text)
     assert api.hub.keys.limiter.exhausted("127.0.0.1")
-    monkeypatch.setattr(api.hub.keys, "note", lambda *_: None)  # the watch has not brought it yet
+    monkeypatch.setattr(api.hub.keys._held, "note", lambda *_: None)  # the watch has not brought it yet
     key = await api.make_key("operator")
     async with api.client.post("/v1/join/challenge", json={"token": token}) as answer:
         joined = answer.status

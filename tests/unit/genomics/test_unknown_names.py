@@ -36,6 +36,15 @@ def test_every_group_is_some_of_its_status_and_one_that_is_not_known_is_not_ever
         assert raised.value.code is ErrorCode.INVALID_INPUT
 
 
+def test_every_ploidy_says_which_sexes_are_counted_and_an_unknown_one_counts_nobody() -> None:
+    sizes = dict.fromkeys(groups.ALL, 1)
+    study = Study(test="chi_square")
+    told = {ploidy: groups.needed(study, sizes, ploidy) for ploidy in get_args(groups.Ploidy)}
+    assert told["mt"] == told["diploid"] != told["y"] != told["x"]
+    with pytest.raises(AssertionError, match="hearsay"):
+        groups.needed(study, sizes, cast("Any", "hearsay"))
+
+
 def test_results_of_every_test_say_what_their_effect_is_and_those_of_another_are_refused() -> None:
     arrays = {name: np.zeros(1) for name in ("chromosome", "position", "name", "minor", "log10_p")}
     tests = get_args(Study.model_fields["test"].annotation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -11,12 +12,21 @@ from torch import nn
 from hanse_fabric.errors import HanseError
 from hanse_learning.config import BUILT_IN, check_model, has_batch_statistics
 from hanse_learning.config.models import SMALLEST_LARGE, SMALLEST_SIDE
-from hanse_learning.config.normalization import Normalization
+from hanse_learning.config.normalization import Normalization, Normalized
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.layers import KernelNorm2d, KNConv2d
 from hanse_learning.site.models import BUILDERS, build
-from hanse_learning.site.models.parts import WholeUnit
+from hanse_learning.site.models.parts import Parts, WholeUnit
 from hanse_schemas.schema import ArraySchema
+
+
+def test_an_unknown_normalization_is_an_error_and_never_a_group() -> None:
+    config = check_model({"name": "vgg11"})
+    assert isinstance(config, Normalized)
+    parts = replace(Parts.of(config), kind="hearsay")  # type: ignore[arg-type]
+    for made in (parts.norm, parts.flat_norm):
+        with pytest.raises(AssertionError, match="hearsay"):
+            made(32)
 
 
 def module_of(config: dict[str, Any], shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -14,8 +14,9 @@ from hanse_privacy.accounting.events import Event, Kind
 from hanse_privacy.accounting.rdp import curve_of
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.labels import coalitions
-from hanse_privacy.report import describe
-from hanse_schemas.job import check_job
+from hanse_privacy.report import describe, report
+from hanse_schemas.job import STUDY, check_job
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 UNKNOWN = cast("Any", "hearsay")
 
@@ -53,7 +54,7 @@ def test_every_kind_of_event_has_an_amount_an_epsilon_and_a_curve_or_is_refused_
 def test_an_unknown_kind_of_event_is_nobody_elses() -> None:
     event = Event("gaussian", 0.5)
     object.__setattr__(event, "kind", UNKNOWN)
-    for refused in (lambda: event.epsilon, lambda: amount_of(UNKNOWN, 2.0), lambda: curve_of(event)):
+    for refused in (lambda: event.epsilon, lambda: event.rho, lambda: amount_of(UNKNOWN, 2.0), lambda: curve_of(event)):
         with pytest.raises((AssertionError, HanseError), match="hearsay"):
             refused()
 
@@ -88,6 +89,36 @@ def test_every_placement_says_who_may_learn_nothing_and_an_unknown_one_says_noth
     unknown = job.privacy.model_copy(update={"placement": UNKNOWN})
     with pytest.raises(AssertionError, match="hearsay"):
         describe(job.model_copy(update={"privacy": unknown}), active=5)
+
+
+def test_every_mechanism_says_what_it_hides_and_an_unknown_one_says_nothing() -> None:
+    body: dict[str, Any] = {"rounds": 10, "model": {"name": "logistic"}, "participants": {"minimum": 4}}
+    job = check_job(body | {"privacy": {"placement": "local", "mechanism": "gaussian", "epsilon": 2.0}})
+    assert job.privacy is not None
+    said = {
+        mechanism: report(
+            job, job.privacy.model_copy(update={"mechanism": mechanism, "min_separation": 2}), active=5, unit="patient"
+        ).unit
+        for mechanism in names_of("mechanism")
+    }
+    assert "patient" in said["dp_sgd"]
+    assert "2 apart" in said["dp_ftrl"]
+    assert len(set(said.values())) == 3, "all others hide what a site contributes to a round"
+    with pytest.raises(AssertionError, match="hearsay"):
+        report(job, job.privacy.model_copy(update={"mechanism": UNKNOWN}), active=5)
+
+
+def test_every_mode_of_a_study_says_who_sees_sums_and_an_unknown_one_says_nothing() -> None:
+    body: dict[str, Any] = {"workflow": STUDY, "study": {"test": "chi_square"}, "participants": {"minimum": 4}}
+    job = check_job(body | {"secure_aggregation": {"mode": "compensator"}})
+    assert job.secure_aggregation is not None
+    modes = get_args(SecureAggregation.model_fields["mode"].annotation)
+    said = {mode: describe(job.model_copy(update={"secure_aggregation": job.secure_aggregation.model_copy(
+        update={"mode": mode})})) for mode in modes}  # fmt: skip
+    assert len(set(said.values())) == len(modes) == 3
+    unknown = job.secure_aggregation.model_copy(update={"mode": UNKNOWN})
+    with pytest.raises(AssertionError, match="hearsay"):
+        describe(job.model_copy(update={"secure_aggregation": unknown}))
 
 
 def test_every_matrix_is_made_and_an_unknown_one_is_not_none() -> None:

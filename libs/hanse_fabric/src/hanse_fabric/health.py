@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.catalogue import RESIDENT, STARTED
 from hanse_fabric.telemetry.metrics import prometheus_text
 
@@ -35,6 +35,8 @@ class HealthServer:
         """
         from aiohttp import web
 
+        from hanse_fabric.http_door import listen
+
         app = web.Application()
         app.add_routes(
             [web.get("/healthz", _alive), web.get("/readyz", self._ready), web.get("/metrics", self._metrics)]
@@ -42,16 +44,11 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=context).start()
-        except OSError as error:
+            self.port = await listen(self._runner, host, port, settings="HANSE_HEALTH", context=context)
+        except HanseError:
             await self.stop()
-            raise HanseError(
-                ErrorCode.UNAVAILABLE,
-                f"HANSE_HEALTH_HOST, HANSE_HEALTH_PORT: cannot listen on {host}:{port}: {error.strerror or error}",
-                hint="choose another port",
-            ) from None
+            raise
         STARTED.set(self._clock.now().timestamp())
-        self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
         """Stop listening."""

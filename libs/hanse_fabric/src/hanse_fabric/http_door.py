@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.greetings import Greetings
 
 _AT_ONCE = 64
@@ -95,6 +96,28 @@ class Door(web.Server):
     def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         if handler._request_count == 0 and not transport.is_closing():
             transport.abort()
+
+
+async def listen(
+    runner: web.AppRunner, host: str, port: int, *, settings: str, context: ssl.SSLContext | None = None
+) -> int:  # fmt: skip
+    """Have a runner, which is set up, listen; returns its port.
+
+    Args:
+        settings: that name host and port begin so.
+
+    Raises:
+        HanseError: UNAVAILABLE when the address is taken or not this machine's.
+    """
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+    except OSError as error:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"{settings}_HOST, {settings}_PORT: cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="choose another port",
+        ) from None
+    return int(runner.addresses[0][1])
 
 
 def _affordable(most: int) -> int:

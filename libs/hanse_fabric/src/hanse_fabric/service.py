@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +161,13 @@ async def _call(main: Callable[[Service[S]], Awaitable[None]], service: Service[
     await main(service)
 
 
+def served_by(settings: ServiceSettings) -> ssl.SSLContext | None:
+    """By which TLS a service's own HTTP is served; None: by none."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
 async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[None]]) -> None:
     settings = service.settings
     loop = asyncio.get_running_loop()
@@ -168,10 +176,7 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
         loop.add_signal_handler(number, service.stopping.set)
     async with AsyncExitStack() as stack:
         health = HealthServer(service.missing, service.clock)
-        context = None
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-        await health.start(settings.health_host, settings.health_port, context)
+        await health.start(settings.health_host, settings.health_port, served_by(settings))
         stack.push_async_callback(health.stop)
         if settings.otlp_endpoint:
             from hanse_fabric.telemetry.otlp import start_export

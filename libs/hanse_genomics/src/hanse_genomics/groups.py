@@ -7,7 +7,7 @@ frequencies and Hardy-Weinberg of founders), and on the chromosome.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, assert_never
 
 from hanse_schemas.study import Study
 
@@ -49,11 +49,15 @@ def needed(study: Study, sizes: Mapping[str, int], ploidy: Ploidy) -> list[str]:
             statuses.append("founder")
         if size(sizes, "complete") < size(sizes, "all"):
             statuses.append("complete")
-    if ploidy == "x":
-        return [f"{status}/{sex}" for status in statuses for sex in SEXES]
-    if ploidy == "y":
-        return [f"{status}/male" for status in statuses]
-    return statuses
+    match ploidy:
+        case "x":
+            return [f"{status}/{sex}" for status in statuses for sex in SEXES]
+        case "y":
+            return [f"{status}/male" for status in statuses]
+        case "diploid" | "mt":
+            return statuses
+        case unknown:
+            assert_never(unknown)
 
 
 def group_size(sizes: Mapping[str, int], group: str) -> int:

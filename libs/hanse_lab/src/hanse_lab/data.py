@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_lab.cells import Task
+from hanse_lab.experiment import Spurious
 from hanse_learning.partition import by_feature, partition
 from hanse_learning.partition.shares import shuffled
 from hanse_learning.site.examples import Examples, Problem
@@ -120,12 +122,16 @@ def _npz(path: Path) -> tuple[Examples, NDArray[np.int64] | None]:
     return Examples(named["x"].astype(np.float32), labels), site
 
 
-def _with_spurious(train: Examples, test: Examples, kind: str) -> tuple[Examples, Examples]:
-    if kind == "rotated":
-        return Examples(rotated(train.x, train.y), train.y), test
-    if kind == "coloured":
-        return Examples(coloured(train.x, train.y), train.y), Examples(coloured(test.x, test.y, shift=3), test.y)
-    return train, test
+def _with_spurious(train: Examples, test: Examples, kind: Spurious) -> tuple[Examples, Examples]:
+    match kind:
+        case "none":
+            return train, test
+        case "rotated":
+            return Examples(rotated(train.x, train.y), train.y), test
+        case "coloured":
+            return Examples(coloured(train.x, train.y), train.y), Examples(coloured(test.x, test.y, shift=3), test.y)
+        case unknown:
+            assert_never(unknown)
 
 
 def _signs(sites: int, seed: int) -> tuple[Examples, Examples, NDArray[np.int64]]:

@@ -12,6 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.text_files import read_yaml
 
+Spurious = Literal["none", "rotated", "coloured"]
 SMALLER_IS_BETTER = frozenset({"loss", "mse"})
 Name = Annotated[str, Field(min_length=1, max_length=60)]
 Rows = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -32,7 +33,7 @@ class DataConfig(Frozen):
 
     name: Literal["digits", "npz", "signs"] = "digits"
     path: str | None = None
-    spurious: Literal["none", "rotated", "coloured"] = "none"
+    spurious: Spurious = "none"
     held_out: float = Field(default=0.2, gt=0, lt=1)
     validation: float = Field(default=0.0, ge=0, lt=1)
 

@@ -196,36 +196,52 @@ def _digest(domain: bytes, value: Any) -> bytes:
 def _objects(task: Task) -> dict[str, Any]:
     """The objects that the task's kind reads. One that is sent beside these makes no other work."""
     extras = dict(task.extras or {})
-    if task.kind is TaskKind.PREPARE:
-        return {"model": None, "extras": {}}
-    if task.kind is TaskKind.EVALUATE:
-        return {"model": task.model, "extras": {}}
-    if task.kind is TaskKind.STUDY or task.config.get("code"):  # which may read whatever it is given
-        return {"model": task.model, "extras": extras}
-    reads = check_train(task.config.get("train") or {}).algorithm.extras
-    return {"model": task.model, "extras": {name: ref for name, ref in extras.items() if name in reads}}
+    match task.kind:
+        case TaskKind.PREPARE:
+            return {"model": None, "extras": {}}
+        case TaskKind.EVALUATE:
+            return {"model": task.model, "extras": {}}
+        case TaskKind.STUDY:
+            return {"model": task.model, "extras": extras}
+        case TaskKind.TRAIN if task.config.get("code"):  # which may read whatever it is given
+            return {"model": task.model, "extras": extras}
+        case TaskKind.TRAIN:
+            reads = check_train(task.config.get("train") or {}).algorithm.extras
+            return {"model": task.model, "extras": {name: ref for name, ref in extras.items() if name in reads}}
+        case kind:
+            raise _not_summed(kind)
 
 
 def _read(task: Task) -> dict[str, Any]:
     """The settings that the task's kind reads."""
     config = task.config
-    if task.kind is TaskKind.STUDY:
-        try:
-            study = Study.model_validate(config.get("study"))
-        except ValidationError as error:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.study: {explain(error)}") from None
-        return {"study": _said(study), "step": config.get("step"), "settings": config.get("settings")}
-    if task.kind is TaskKind.PREPARE:
-        # Not how the columns are scaled and filled: sums of the same table tell about the same people.
-        columns = [[rule.name, rule.kind] for rule in rules_of(config.get("prepare"))]
-        if task.privacy is None:
-            return {"columns": columns}
-        # With noise, which is charged each time, other ends are other sums, and none is a part of an exact one.
-        return {"columns": columns, "noisy": config.get("prepare"), "privacy": task.privacy.privacy}
-    if task.kind is TaskKind.EVALUATE:
-        return {}  # whatever is told of one model, by which settings too, is told of one chain of sets
-    if task.kind is not TaskKind.TRAIN:
-        raise invalid("task.kind", task.kind.value, "train, evaluate, study or prepare, whose answers are summed")
+    match task.kind:
+        case TaskKind.STUDY:
+            try:
+                study = Study.model_validate(config.get("study"))
+            except ValidationError as error:
+                raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.study: {explain(error)}") from None
+            return {"study": _said(study), "step": config.get("step"), "settings": config.get("settings")}
+        case TaskKind.PREPARE:
+            # Not how the columns are scaled and filled: sums of the same table tell about the same people.
+            columns = [[rule.name, rule.kind] for rule in rules_of(config.get("prepare"))]
+            if task.privacy is None:
+                return {"columns": columns}
+            # With noise, which is charged each time, other ends are other sums, and none is a part of an exact one.
+            return {"columns": columns, "noisy": config.get("prepare"), "privacy": task.privacy.privacy}
+        case TaskKind.EVALUATE:
+            return {}  # whatever is told of one model, by which settings too, is told of one chain of sets
+        case TaskKind.TRAIN:
+            return _read_in_training(config)
+        case kind:
+            raise _not_summed(kind)
+
+
+def _not_summed(kind: TaskKind) -> HanseError:
+    return invalid("task.kind", kind.value, "train, evaluate, study or prepare, whose answers are summed")
+
+
+def _read_in_training(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("code"):  # it may read whatever it is given
         train = {name: value for name, value in dict(config.get("train") or {}).items() if name != FIELD}
         return {name: value for name, value in config.items() if name != "info"} | {"train": train}

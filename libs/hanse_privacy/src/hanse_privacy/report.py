@@ -23,6 +23,7 @@ from hanse_schemas.metrics import COUNTED
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
+_NO_MASKS = "No masks: mode ring is for comparisons, and the hub sees every cohort's statistics."
 _DRAWN = "but for 2^-50, which drawing up to 2^50 numbers of noise adds"
 
 
@@ -185,21 +186,27 @@ def answers(job: Job, privacy: Privacy) -> int:
 
 
 def _unit(privacy: Privacy, unit: str | None) -> str:
-    if privacy.mechanism == "dp_sgd" and unit is not None:
-        return (
-            f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"
-            f"{_parted_in_words(unit)}"
-        )
-    if privacy.mechanism == "dp_sgd":
-        return (
-            f"whether any one example was among a site's training data (added or removed){_parted_in_words('example')}"
-        )
-    if privacy.mechanism == "dp_ftrl":
-        return (
-            "everything that one site contributes to the run, in rounds at least "
-            f"{privacy.min_separation} apart, against any other contributions to them (not that it takes part)"
-        )
-    return "everything that one site contributes to a round, against any other contribution (not that it takes part)"
+    match privacy.mechanism:
+        case "dp_sgd" if unit is not None:
+            return (
+                f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or "
+                f"removed){_parted_in_words(unit)}"
+            )
+        case "dp_sgd":
+            parted = _parted_in_words("example")
+            return f"whether any one example was among a site's training data (added or removed){parted}"
+        case "dp_ftrl":
+            return (
+                "everything that one site contributes to the run, in rounds at least "
+                f"{privacy.min_separation} apart, against any other contributions to them (not that it takes part)"
+            )
+        case "gaussian" | "laplace" | "staircase" | "discrete_gaussian" | "discrete_laplace":
+            return (
+                "everything that one site contributes to a round, against any other contribution (not that it takes "
+                "part)"
+            )
+        case unknown:
+            assert_never(unknown)
 
 
 def _adversary(job: Job, privacy: Privacy, active: int) -> str:
@@ -349,12 +356,17 @@ def _summing(sums: SecureAggregation) -> str:
 
 def _study(job: Job) -> str:
     sums = job.secure_aggregation
-    if sums is None or sums.mode == "ring":
-        return "No masks: mode ring is for comparisons, and the hub sees every cohort's statistics."
-    if sums.mode == "compensator":
-        unless = f", unless the aggregator and {_summing(sums)} pool what they see"
-    else:
-        unless = ", unless all others pool what they know"
+    if sums is None:
+        return _NO_MASKS
+    match sums.mode:
+        case "ring":
+            return _NO_MASKS
+        case "compensator":
+            unless = f", unless the aggregator and {_summing(sums)} pool what they see"
+        case "pairwise":
+            unless = ", unless all others pool what they know"
+        case unknown:
+            assert_never(unknown)
     return (
         "No genotype, phenotype or covariate leaves a site. The hub sees which SNPs each cohort has, and sums of "
         f"counts and statistics over all cohorts, of no fewer than {job.participants.minimum}, but no single cohort's"

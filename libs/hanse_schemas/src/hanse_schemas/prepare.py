@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -380,14 +380,19 @@ def _of_column(column: Column, prepare: Prepare, own: Mapping[str, Any]) -> Rule
     said: dict[str, Any] = {"name": column.name, "kind": column.kind}
     if own.get("kind", column.kind) != column.kind:
         raise invalid(f"prepare.columns: {column.name}.kind", own["kind"], f"{column.kind}, as the schema says")
-    if column.kind == "category":
-        said = {**prepare.categories, **said, "values": column.values}
-    elif column.kind == "boolean":
-        said = {"scale": "none", **said}
-    elif column.kind == "number":
-        said = {**prepare.numbers, **said, "minimum": column.minimum, "maximum": column.maximum}
-    elif column.kind == "date":
-        said = {**prepare.numbers, **said, "formats": column.formats}
+    match column.kind:
+        case "category":
+            said = {**prepare.categories, **said, "values": column.values}
+        case "boolean":
+            said = {"scale": "none", **said}
+        case "number":
+            said = {**prepare.numbers, **said, "minimum": column.minimum, "maximum": column.maximum}
+        case "date":
+            said = {**prepare.numbers, **said, "formats": column.formats}
+        case "text":
+            pass
+        case unknown:
+            assert_never(unknown)
     rule = _rule({**said, **{name: value for name, value in own.items() if name not in _SAID}})
     if isinstance(rule, CategoryRule) and rule.form != "hashed" and not rule.values:
         raise HanseError(

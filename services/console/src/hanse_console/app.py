@@ -13,11 +13,11 @@ from aiohttp import web
 from hanse_console.bundle import File, read_bundle
 from hanse_console.headers import OVER_TLS, SECURITY
 from hanse_console.proxy import BODY, METHODS, ApiProxy
-from hanse_console.settings import ConsoleSettings, networks_of
-from hanse_fabric import tls
+from hanse_console.settings import ConsoleSettings
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.http_door import DoorRunner
-from hanse_fabric.service import Service
+from hanse_fabric.http_door import DoorRunner, listen
+from hanse_fabric.networks import networks_of
+from hanse_fabric.service import Service, served_by
 
 _LOG = logging.getLogger(__name__)
 _SHUTDOWN_S = 2.0
@@ -70,11 +70,11 @@ async def serve(service: Service[ConsoleSettings]) -> None:
         service.add_check("hub", proxy.answers)
         shown = settings.console_hub_public or settings.console_hub
         app = application(files, proxy, shown, over_tls=settings.tls_cert is not None)
-        runner = behind_door(app, _served_by(settings))
+        runner = behind_door(app, served_by(settings))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await _listen(runner, settings)
-        _LOG.info("the console listens", extra={"address": f"{settings.console_host}:{runner.addresses[0][1]}"})
+        port = await listen(runner, settings.console_host, settings.console_port, settings="HANSE_CONSOLE")
+        _LOG.info("the console listens", extra={"address": f"{settings.console_host}:{port}"})
         service.set_ready()
         await service.stopping.wait()
 
@@ -82,24 +82,6 @@ async def serve(service: Service[ConsoleSettings]) -> None:
 def behind_door(app: web.Application, context: ssl.SSLContext | None = None) -> DoorRunner:
     """The application as the network has it: nobody holds its connections."""
     return DoorRunner(app, most=_CONNECTIONS, first_s=_FIRST_S, tls=context, shutdown_timeout=_SHUTDOWN_S)
-
-
-def _served_by(settings: ConsoleSettings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-
-
-async def _listen(runner: web.AppRunner, settings: ConsoleSettings) -> None:
-    try:
-        await web.TCPSite(runner, settings.console_host, settings.console_port).start()
-    except OSError as error:
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"HANSE_CONSOLE_HOST, HANSE_CONSOLE_PORT: cannot listen on {settings.console_host}:"
-            f"{settings.console_port}: {error.strerror or error}",
-            hint="choose another port",
-        ) from None
 
 
 def _context(settings: ConsoleSettings) -> ssl.SSLContext | None:

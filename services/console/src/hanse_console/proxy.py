@@ -6,8 +6,6 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +16,7 @@ from yarl import URL
 from hanse_console.slots import Slot, Slots
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import Networks, is_within
 
 _LOG = logging.getLogger(__name__)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -48,7 +47,7 @@ class ApiProxy:
 
     def __init__(
         self, hub: str, context: ssl.SSLContext | None, requests: int, clock: Clock,
-        proxies: Sequence[IPv4Network | IPv6Network] = (), secret: str = "",
+        proxies: Networks = (), secret: str = "",
     ) -> None:  # fmt: skip
         self._hub, self._context, self._clock, self._proxies = URL(hub), context, clock, proxies
         self._slots = Slots(requests)
@@ -126,12 +125,12 @@ class ApiProxy:
         """From whom a request came: what others say of it is passed on where they are proxies that are trusted."""
         remote = request.remote or ""
         said = ", ".join(request.headers.getall("X-Forwarded-For", []))
-        return f"{said}, {remote}" if said and _within(remote, self._proxies) else remote
+        return f"{said}, {remote}" if said and is_within(remote, self._proxies) else remote
 
     def _address(self, request: web.Request) -> str:
         """The last address on the way that is no trusted proxy's."""
         way = [each.strip() for each in self._whose(request).split(",")]
-        while len(way) > 1 and _within(way[-1], self._proxies):
+        while len(way) > 1 and is_within(way[-1], self._proxies):
             way.pop()
         return way[-1]
 
@@ -152,13 +151,6 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _within(address: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
-    try:
-        return any(ip_address(address) in network for network in networks)
-    except ValueError:
-        return False
 
 
 async def _given_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
+from hanse_fabric.networks import networks_of
 from hanse_fabric.settings import ServiceSettings
-
-
-def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The networks that a text lists; ValueError where one is none."""
-    return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
 
 
 class ConsoleSettings(ServiceSettings):

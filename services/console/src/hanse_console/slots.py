@@ -10,7 +10,8 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Address, ip_address, ip_network
+
+from hanse_fabric.networks import household_of
 
 _REMEMBERED = 10_000
 _STRANGER = "address "
@@ -48,7 +49,7 @@ class Slots:
             address: whose request it is.
         """
         mark = hashlib.sha256(cookie.encode(errors="replace")).hexdigest() if cookie else ""
-        whose = self._people.get(mark) or _STRANGER + _network(address)
+        whose = self._people.get(mark) or _STRANGER + household_of(address)
         if not self._is_free(whose):
             yield None
             return
@@ -81,12 +82,3 @@ class Slots:
         self._taken[whose] -= 1
         if not self._taken[whose]:
             del self._taken[whose]
-
-
-def _network(address: str) -> str:
-    """Of IPv6 a network of 64 bits: each household has one of these at least."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return address
-    return str(ip_network(f"{ip}/64", strict=False)) if isinstance(ip, IPv6Address) else address

@@ -7,8 +7,6 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aiohttp import web
-
 from hanse_coordinator.api.door import LIMITS
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.provider import CALLBACK
@@ -25,13 +23,14 @@ from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.supervisor import Supervisor
-from hanse_coordinator.settings import CoordinatorSettings, networks_of, region_urls_of, roles_of
+from hanse_coordinator.settings import CoordinatorSettings, region_urls_of, roles_of
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.http_door import DoorRunner
-from hanse_fabric.service import Service
+from hanse_fabric.http_door import DoorRunner, listen
+from hanse_fabric.networks import networks_of
+from hanse_fabric.service import Service, served_by
 from hanse_fabric.text_files import read_text
 
 _LOG = logging.getLogger(__name__)
@@ -89,25 +88,13 @@ async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack
     Raises:
         HanseError: UNAVAILABLE when the address is taken.
     """
-    context = None
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     runner = DoorRunner(
-        application(hub, ROUTES), most=LIMITS.connections, first_s=LIMITS.header_s, tls=context,
+        application(hub, ROUTES), most=LIMITS.connections, first_s=LIMITS.header_s, tls=served_by(settings),
         shutdown_timeout=_SHUTDOWN_S,
     )  # fmt: skip
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    try:
-        await web.TCPSite(runner, settings.http_host, settings.http_port).start()
-    except OSError as error:
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"HANSE_HTTP_HOST, HANSE_HTTP_PORT: cannot listen on {settings.http_host}:{settings.http_port}: "
-            f"{error.strerror or error}",
-            hint="choose another port",
-        ) from None
-    return int(runner.addresses[0][1])
+    return await listen(runner, settings.http_host, settings.http_port, settings="HANSE_HTTP")
 
 
 def _credentials(settings: CoordinatorSettings, bus: Bus) -> Credentials:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from hanse_coordinator.people.held import Held
 from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
-from hanse_fabric.records import Bucket, UnreadableError
+from hanse_fabric.records import Bucket, Entry, UnreadableError
 from hanse_schemas.http.keys import ApiRole
 
 _LOG = logging.getLogger(__name__)
@@ -134,33 +135,24 @@ class KeyRing:
         self, bucket: Bucket[ApiKeyRecord], clock: Clock,
         may_still: Callable[[str, datetime], Awaitable[bool]] = _always,
     ) -> None:  # fmt: skip
-        self._bucket, self._clock, self._may_still = bucket, clock, may_still
-        self._records: dict[str, tuple[ApiKeyRecord, int]] = {}
+        self._held, self._clock, self._may_still = Held(bucket, "key"), clock, may_still
         self.limiter = FailureLimiter(clock)
-        self.ready = asyncio.Event()
+        self.ready = self._held.ready
 
     async def watch(self) -> None:
         """Follow the bucket until cancelled."""
-        async with self._bucket.watch() as changes:
-            async for change in changes:
-                if change is None:
-                    self.ready.set()
-                elif change.value is None:
-                    self._records.pop(change.tokens["key"], None)
-                else:
-                    self.note(change.value, change.revision)
+        await self._held.watch()
 
     def note(self, record: ApiKeyRecord, revision: int) -> None:
-        """Take a record that was read or written just now, before the watch brings it. Older ones change nothing."""
-        if record.id not in self._records or self._records[record.id][1] <= revision:
-            self._records[record.id] = record, revision
+        """As `Held.note`."""
+        self._held.note(Entry(record, revision, {"key": record.id}))
 
     async def admits(self, key: str) -> bool:
         """Whether a key that was shown before is still good."""
-        held = self._records.get(key)
-        if held is None or held[0].revoked or self._is_over(held[0]):
+        held = self._held.get(key)
+        if held is None or held.revoked or self._is_over(held):
             return False
-        return not await self.void_by(held[0])
+        return not await self.void_by(held)
 
     async def void_by(self, record: ApiKeyRecord) -> str:
         """The person who made it, by themselves or by a key of theirs, and who may make none any more; else nothing.
@@ -172,10 +164,10 @@ class KeyRing:
         made, seen = record, {record.id}
         while made.created_by.startswith(_KEY) and (by := made.created_by.removeprefix(_KEY)) not in seen:
             seen.add(by)
-            entry = self._records.get(by)
-            if entry is None:
+            maker = self._held.get(by)
+            if maker is None:
                 return ""
-            made = entry[0]
+            made = maker
         return "" if await self._may_still(made.created_by, made.created_at) else made.created_by
 
     def _is_over(self, record: ApiKeyRecord) -> bool:
@@ -219,19 +211,11 @@ class KeyRing:
         return Caller(record.id, record.role, projects, record.participant, read_only=bool(record.read_only))
 
     async def _find(self, key: str, address: str) -> ApiKeyRecord | None:
-        held = self._records.get(key)
+        held = self._held.get(key)
         if held is not None:
-            return held[0]
-        # Another replica may have made it a moment ago.
-        try:
-            with self.limiter.looking_up(address, "API key"):
-                entry = await self._bucket.get(key=key)
-        except UnreadableError:
-            return None
-        if entry is None:
-            return None
-        self.note(entry.value, entry.revision)
-        return entry.value
+            return held
+        with self.limiter.looking_up(address, "API key"):  # another replica may have made it a moment ago
+            return await self._held.read(key)
 
 
 async def register_bootstrap(file: Path, bucket: Bucket[ApiKeyRecord], clock: Clock) -> None:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import socket
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, TypeAdapter, field_validator, model_validator
 
-from hanse_coordinator.people.cookies import is_loopback
+from hanse_fabric.networks import is_loopback, networks_of
 from hanse_fabric.settings import ServiceSettings, check_bus
 from hanse_schemas.http.people import Rights
-
-
-def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The networks that a text lists; ValueError where one is none."""
-    return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
 
 
 def region_urls_of(text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages import ModelVersion, PublishModel, RegistryReply, RegistryRequest
+from hanse_fabric.messages import PublishModel, RegistryReply, RegistryRequest
 from hanse_fabric.subjects import PUBLISH_MODEL, REGISTRY, Subject
 from hanse_fabric.telemetry import span
 from hanse_model_registry.registry import Registry
@@ -57,32 +57,29 @@ class RegistryService:
     async def _request(self, data: bytes, project: str) -> RegistryReply:
         request = RegistryRequest.decode(data)
         _same(project, request.project)
-        if request.action == "rollback":
-            return RegistryReply(
-                version=await self._registry.rollback(project, actor=request.actor, reason=request.reason)
-            )
-        if request.action == "sign":
-            if request.output is None:
-                raise invalid("output", None, "the output to sign")
-            _same(project, request.output.project)
-            return RegistryReply(output=await self._registry.outputs.sign(request.output, actor=request.actor))
-        if request.version is None:
-            raise invalid("version", None, f"the number of the version to {request.action}")
-        if request.action == "link":
-            version, url = await self._registry.link(project, request.version, self._link_for)
-            return RegistryReply(version=version, url=url)
-        return RegistryReply(version=await self._change(request, request.version))
-
-    async def _change(self, request: RegistryRequest, number: int) -> ModelVersion:
-        if request.action == "delete":
-            return await self._registry.delete(request.project, number, actor=request.actor, reason=request.reason)
-        if request.stage is None:
-            raise invalid("stage", None, "candidate, staging, production or archived")
-        version = await self._registry.promote(
-            request.project, number, request.stage, actor=request.actor, reason=request.reason
-        )
-        self._touch(request.project)
-        return version
+        why = {"actor": request.actor, "reason": request.reason}
+        match request.action:
+            case "rollback":
+                return RegistryReply(version=await self._registry.rollback(project, **why))
+            case "sign":
+                if request.output is None:
+                    raise invalid("output", None, "the output to sign")
+                _same(project, request.output.project)
+                return RegistryReply(output=await self._registry.outputs.sign(request.output, actor=request.actor))
+            case "link":
+                version, url = await self._registry.link(project, _number(request), self._link_for)
+                return RegistryReply(version=version, url=url)
+            case "delete":
+                return RegistryReply(version=await self._registry.delete(project, _number(request), **why))
+            case "promote":
+                number = _number(request)
+                if request.stage is None:
+                    raise invalid("stage", None, "candidate, staging, production or archived")
+                promoted = await self._registry.promote(project, number, request.stage, **why)
+                self._touch(project)
+                return RegistryReply(version=promoted)
+            case unknown:
+                raise invalid("action", unknown, "promote, rollback, delete, link or sign")
 
     def _touch(self, project: str) -> None:
         self._touched.add(project)
@@ -101,6 +98,12 @@ class RegistryService:
                 except HanseError as error:
                     log.warning("retention is tried again later", extra={"project": project, "reason": error.message})
                     self._touch(project)
+
+
+def _number(request: RegistryRequest) -> int:
+    if request.version is None:
+        raise invalid("version", None, f"the number of the version to {request.action}")
+    return request.version
 
 
 def _handler(subject: Subject, answer: Answer) -> Callable[[str, bytes], Awaitable[bytes]]:

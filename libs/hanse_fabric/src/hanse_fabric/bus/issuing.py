@@ -127,7 +127,9 @@ class Issuer:
             return "SYS", NO_JETSTREAM, {}
         if name == "account":
             return _ACCOUNT_NAME, {}, {"exports": _EXPORTS}
-        region = name.removeprefix("region-")
+        if not name.startswith(region_key("")):
+            raise invalid("account", name, "account, system or region-NAME")
+        region = name.removeprefix(region_key(""))
         hub = self.public("account")
         imports = [
             _shared("doors", DOORS_OF_ALL.replace(".>", f".{region}.>"), "service", account=hub),

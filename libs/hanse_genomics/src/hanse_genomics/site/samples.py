@@ -33,16 +33,21 @@ def members(site: SiteStudy, group: str) -> Members:
     chosen = np.ones(cohort.samples, dtype=bool)
     known = ~np.isnan(cohort.phenotype)
     for word in status.split("_"):
-        if word == "founder":
-            chosen &= cohort.founder
-        elif word == "complete":
-            chosen &= complete(site)
-        elif word == "case":
-            chosen &= cohort.phenotype == 1
-        elif word == "control":
-            chosen &= cohort.phenotype == 0
-        elif word == "other":
-            chosen &= ~known
+        match word:
+            case "all":
+                pass
+            case "founder":
+                chosen &= cohort.founder
+            case "complete":
+                chosen &= complete(site)
+            case "case":
+                chosen &= cohort.phenotype == 1
+            case "control":
+                chosen &= cohort.phenotype == 0
+            case "other":
+                chosen &= ~known
+            case unknown:
+                raise invalid("groups", unknown, "a word of groups.STATUS that says who is meant")
     if sex:
         chosen &= (cohort.sex == 1) == (sex == "male")
     return chosen

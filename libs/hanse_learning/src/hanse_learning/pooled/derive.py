@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from hanse_learning.pooled.pairs import can_be, concordance
 from hanse_learning.pooled.scores import Words, ranking
 from hanse_learning.pooled.subgroups import of_groups
 from hanse_privacy.ring import limbs
-from hanse_schemas.metrics import COUNTED
+from hanse_schemas.metrics import COUNTED, Family
 
 MOST_SHOWN = 10
 """Classes up to which each has its own curves and metrics."""
@@ -137,29 +137,33 @@ def _pooled(counts: Counts, words: Words) -> Pooled:
     return Pooled(metrics, {name: found.reasons[name] for name in wanted if name not in metrics}, found.curves)
 
 
-def _consistent(counts: Counts, family: str, words: Words, examples: int) -> bool:
+def _consistent(counts: Counts, family: Family, words: Words, examples: int) -> bool:
     """Whether these can be the counts of so many examples: whatever a site sends, there is an answer."""
-    if family == "confusion":
-        return int(words.astype(object).sum()) == examples
-    if family == "scores":
-        each = (words >> np.uint64(40)).reshape(counts.curves, -1).astype(object).sum(axis=1)
-        return all(int(number) == examples for number in each)
-    if family == "probabilities":
-        table = words[:-1].astype(object).reshape(3, CALIBRATION_BINS)
-        scaled = [number << FRACTION_BITS for number in table[0]]
-        return bool(
-            int(table[0].sum()) == examples
-            and all(total <= most for total, most in zip(table[1], scaled, strict=True))
-            and all(so <= number for so, number in zip(table[2], table[0], strict=True))
-            and int(words[-1]) <= 2 * examples << FRACTION_BITS
-        )
-    if family == "pairs":
-        return can_be(counts, words, examples)
-    if family == "agreement":
-        _, values_squared, _, said_squared, _ = _sums_of(words)
-        return values_squared >= 0 and said_squared >= 0
-    absolute, squared, _, values = _sums_of(words)
-    return absolute >= 0 and squared >= 0 and values >= 0
+    match family:
+        case "confusion":
+            return int(words.astype(object).sum()) == examples
+        case "scores":
+            each = (words >> np.uint64(40)).reshape(counts.curves, -1).astype(object).sum(axis=1)
+            return all(int(number) == examples for number in each)
+        case "probabilities":
+            table = words[:-1].astype(object).reshape(3, CALIBRATION_BINS)
+            scaled = [number << FRACTION_BITS for number in table[0]]
+            return bool(
+                int(table[0].sum()) == examples
+                and all(total <= most for total, most in zip(table[1], scaled, strict=True))
+                and all(so <= number for so, number in zip(table[2], table[0], strict=True))
+                and int(words[-1]) <= 2 * examples << FRACTION_BITS
+            )
+        case "pairs":
+            return can_be(counts, words, examples)
+        case "agreement":
+            _, values_squared, _, said_squared, _ = _sums_of(words)
+            return values_squared >= 0 and said_squared >= 0
+        case "moments":
+            absolute, squared, _, values = _sums_of(words)
+            return absolute >= 0 and squared >= 0 and values >= 0
+        case unknown:
+            assert_never(unknown)
 
 
 def _confusion(counts: Counts, words: Words, examples: int, found: _Found) -> None:

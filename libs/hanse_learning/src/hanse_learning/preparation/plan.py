@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, assert_never
 
 from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -210,28 +210,39 @@ def _number(
 ) -> PreparedNumber:
     there = rows - missing
     total, squares = Fraction(pair[0], 1 << SUM_FRACTION), Fraction(pair[1], 1 << SQUARE_FRACTION)
-    fill = None
-    if rule.missing == "mean":
-        fill = float(total / there) if there else 0.0
-    elif rule.missing == "constant":
-        fill = _log(rule.constant) if rule.log else rule.constant
     order = {rank: _log(cell) for rank, cell in ordered.items()} if rule.log else ordered
     quartiles = [quantile(q, there, order) if there else 0.0 for q in rule.quantiles]
-    if rule.missing == "median":
-        fill = quartiles[len(quartiles) // 2]
+    fill: float | None
+    match rule.missing:
+        case "mean":
+            fill = float(total / there) if there else 0.0
+        case "median":
+            fill = quartiles[len(quartiles) // 2]
+        case "constant":
+            fill = _log(rule.constant) if rule.log else rule.constant
+        case "refuse":
+            fill = None
+        case unknown:
+            assert_never(unknown)
     centre, scale = 0.0, 1.0
-    if rule.scale == "standard":
-        # Of the column with its missing cells filled, as a pipeline of imputer and scaler has it.
-        filled = Fraction(fill or 0.0)
-        mean = (total + missing * filled) / rows
-        variance = (squares + missing * filled**2) / rows - mean**2
-        centre, scale = float(mean), _deviation(variance)
-    elif rule.scale == "robust":
-        low, centre, high = quartiles
-        scale = high - low if high - low >= _CONSTANT else 1.0
-    elif rule.scale == "minmax" and rule.minimum is not None and rule.maximum is not None:
-        low, high = (_log(end) if rule.log else end for end in (rule.minimum, rule.maximum))
-        centre, scale = low, high - low
+    match rule.scale:
+        case "standard":
+            # Of the column with its missing cells filled, as a pipeline of imputer and scaler has it.
+            filled = Fraction(fill or 0.0)
+            mean = (total + missing * filled) / rows
+            variance = (squares + missing * filled**2) / rows - mean**2
+            centre, scale = float(mean), _deviation(variance)
+        case "robust":
+            low, centre, high = quartiles
+            scale = high - low if high - low >= _CONSTANT else 1.0
+        case "minmax":
+            if rule.minimum is not None and rule.maximum is not None:
+                low, high = (_log(end) if rule.log else end for end in (rule.minimum, rule.maximum))
+                centre, scale = low, high - low
+        case "none":
+            pass
+        case unknown_scale:
+            assert_never(unknown_scale)
     return PreparedNumber(
         kind=rule.kind, name=rule.name, formats=rule.formats, log=rule.log, fill=fill,
         indicator=bool(missing) if rule.indicator == "auto" else rule.indicator, centre=centre, scale=scale,

@@ -63,11 +63,15 @@ class Event:
     @property
     def rho(self) -> float | None:
         """Rho of zero-concentrated privacy where that tells all about the event's Renyi curve, else None."""
-        if self.kind == "concentrated":
-            return self.amount
-        if self.kind == "gaussian" and self.rate == 1:
-            return 0.5 / self.amount**2
-        return None
+        match self.kind:
+            case "concentrated":
+                return self.amount
+            case "gaussian":
+                return 0.5 / self.amount**2 if self.rate == 1 else None
+            case "laplace" | "pure" | "chance":
+                return None
+            case unknown:
+                assert_never(unknown)
 
     def to_json(self) -> dict[str, Any]:
         """As a ledger keeps it."""

@@ -146,22 +146,26 @@ class _Drawn:
         alone = Coalition(
             (updates + self.added).sum(axis=0), updates[1:], self.added[1:], drawn, none.sum(axis=0), none, none
         )
-        if mode == "oblivious":  # the pair (i, j) is in row j, or j - 1 above i
-            chosen = np.stack([_chosen(self._for(site), source) for site in range(len(updates))])
-            alone = replace(
-                alone,
-                total=alone.total + chosen.sum(axis=0),
-                chosen=chosen[1:].sum(axis=0),
-                uncertain=self._for(0)[:, 0],
-                received=self.differences[0],
-            )
-            return {"": alone, "victim's coins": replace(alone, chosen=chosen.sum(axis=0), uncertain=none)}
-        if mode == "oblivious-shuffled":
-            taken = _chosen(self.differences, source)
-            alone = replace(alone, total=alone.total + taken, uncertain=drawn)
-            helped = replace(alone, chosen=taken, uncertain=none, received=self.differences[0])
-            return {"": alone, "compensator": helped}
-        return {"": alone}
+        match mode:
+            case "local-laplace" | "distributed-gamma":
+                return {"": alone}
+            case "oblivious":  # the pair (i, j) is in row j, or j - 1 above i
+                chosen = np.stack([_chosen(self._for(site), source) for site in range(len(updates))])
+                alone = replace(
+                    alone,
+                    total=alone.total + chosen.sum(axis=0),
+                    chosen=chosen[1:].sum(axis=0),
+                    uncertain=self._for(0)[:, 0],
+                    received=self.differences[0],
+                )
+                return {"": alone, "victim's coins": replace(alone, chosen=chosen.sum(axis=0), uncertain=none)}
+            case "oblivious-shuffled":
+                taken = _chosen(self.differences, source)
+                alone = replace(alone, total=alone.total + taken, uncertain=drawn)
+                helped = replace(alone, chosen=taken, uncertain=none, received=self.differences[0])
+                return {"": alone, "compensator": helped}
+            case _:
+                raise invalid("noise", mode, "a mode that an attack is written for")
 
     def _for(self, receiver: int) -> Integers:
         """What the others send to one site: (sites - 1, 1, count)."""

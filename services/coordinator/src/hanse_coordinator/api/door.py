@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
-from hanse_coordinator.people.attempts import network_of
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import Networks, household_of, is_within
 
-Networks = Sequence[IPv4Network | IPv6Network]
 PROXY_HEADER = "Hanse-Proxy"
 
 
@@ -102,7 +101,7 @@ class Bodies:
         """
         if not http.body_exists:
             return b""
-        async with self._place(caller, f"address {network_of(address)}"):
+        async with self._place(caller, f"address {household_of(address)}"):
             try:
                 async with self._clock.timeout(self._limits.body_s):
                     return await http.read()
@@ -143,10 +142,10 @@ def address_of(http: web.Request, proxies: Networks, secret: str = "") -> str:
     address = _plain(http.remote or "")
     said = [each.strip() for each in ",".join(http.headers.getall("X-Forwarded-For", [])).split(",") if each.strip()]
     shown = http.headers.get(PROXY_HEADER, "").encode(errors="replace")
-    believed = _within(address, proxies) or (secret != "" and hmac.compare_digest(shown, secret.encode()))
+    believed = is_within(address, proxies) or (secret != "" and hmac.compare_digest(shown, secret.encode()))
     while said and believed:
         address = _plain(said.pop()[:64])
-        believed = _within(address, proxies)
+        believed = is_within(address, proxies)
     return address
 
 
@@ -157,11 +156,3 @@ def _plain(address: str) -> str:
     except ValueError:
         return address
     return str(ip.ipv4_mapped) if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None else address
-
-
-def _within(address: str, networks: Networks) -> bool:
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return False
-    return any(ip in network for network in networks)

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from hanse_coordinator.api.door import Networks, address_of
+from hanse_coordinator.api.door import address_of
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
@@ -29,6 +29,7 @@ from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import AuditEvent
+from hanse_fabric.networks import Networks
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import AUDIT
 

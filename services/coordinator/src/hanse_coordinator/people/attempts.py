@@ -7,11 +7,11 @@ Strangers are counted apart from browsers in which the person has signed in befo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address, ip_network
 
 from hanse_coordinator.auth import FailureLimiter
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import household_of
 
 WINDOW_S = 900
 OF_A_BROWSER, OF_AN_ADDRESS, OF_A_PERSON = 10, 30, 20
@@ -53,7 +53,7 @@ class Attempts:
         if browser is not None:
             limits = ((self._browsers, f"{name} {browser}"),)
         else:
-            limits = ((self._addresses, network_of(address)), (self._people, name))
+            limits = ((self._addresses, household_of(address)), (self._people, name))
         if any(limiter.exhausted(whose) for limiter, whose in limits):
             raise HanseError(
                 ErrorCode.TOO_MANY, "password: it was wrong too often, here or for this name",
@@ -63,12 +63,3 @@ class Attempts:
         for limiter, whose in limits:
             limiter.failed(whose)
         return Attempt(limits)
-
-
-def network_of(address: str) -> str:
-    """What is counted as one address: of IPv6 a network of 64 bits, for each household has one of these at least."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return address
-    return str(ip_network(f"{ip}/64", strict=False)) if isinstance(ip, IPv6Address) else address

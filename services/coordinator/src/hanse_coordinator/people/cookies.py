@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import is_loopback
 from hanse_schemas.http.sessions import CSRF_HEADER
 
 SESSION, BROWSER, SIGN_IN = "hanse_session", "hanse_browser", "hanse_sign_in"
@@ -31,14 +31,6 @@ def on_loopback(http: web.Request) -> bool:
         return is_loopback(urlsplit(f"//{http.host}").hostname or "")
     except ValueError:
         return False
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host's name or address is of the machine itself."""
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def cookie_name(http: web.Request, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -24,15 +25,18 @@ class Held(Generic[M]):
         self.bucket, self._token, self._passed = bucket, token, passed
         self._records: dict[str, Entry[M]] = {}
         self._tidy_at = 1024
+        self.ready = asyncio.Event()
 
     async def watch(self) -> None:
         """Follow the bucket until cancelled."""
         async with self.bucket.watch() as changes:
             async for change in changes:
-                if change is not None and change.value is not None:
-                    self.note(Entry(change.value, change.revision, change.tokens))
-                elif change is not None:
+                if change is None:
+                    self.ready.set()
+                elif change.value is None:
                     self._records.pop(change.tokens[self._token], None)
+                else:
+                    self.note(Entry(change.value, change.revision, change.tokens))
 
     def note(self, entry: Entry[M]) -> None:
         """Take a record that was read or written just now, before the watch brings it. Older ones change nothing."""

@@ -21,9 +21,9 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import aiohttp
 
-from hanse_coordinator.people.cookies import is_loopback
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import is_loopback
 from hanse_schemas.http.people import Rights
 
 if TYPE_CHECKING:  # a hub without a provider does not load what checks tokens: at rest it takes little memory

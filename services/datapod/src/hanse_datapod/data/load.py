@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.room import Room
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataKind, DataSettings
 from hanse_datapod.data.sides import are_tested, draw_of, drawn, of_cells, of_examples
 from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
@@ -96,23 +97,19 @@ def read_site_table(
     Raises:
         HanseError: as `read_site_tables`.
     """
-    try:
+    with _readable(path):
         kind = _kind(path, settings)
         if kind not in ("csv", "parquet"):
             raise mismatch(f"data file {path.name}: a preparation is of CSV or Parquet files, it is {kind}")
         from hanse_datapod.data.tabular import read_table
 
         draw = draw_of(settings, schema)
-        with _readable(path):
-            if room is not None:
-                from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
+        if room is not None:
+            from hanse_datapod.data.stored_tables import pieces_of, read_stored_table
 
-                if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
-                    return read_stored_table(pieces, schema, settings.table, room, draw)
-            return read_table(path, kind, schema, settings.table, draw)
-    except HanseError as error:
-        error.found = f"{error.found}, in {path}" if error.found else str(path)
-        raise
+            if (pieces := pieces_of(path, kind, schema, settings.table, room)) is not None:
+                return read_stored_table(pieces, schema, settings.table, room, draw)
+        return read_table(path, kind, schema, settings.table, draw)
 
 
 def read_test_examples(
@@ -130,21 +127,15 @@ def read_examples(
     Raises:
         HanseError: as `read_site_data`.
     """
-    try:
+    with _readable(path):
         kind = _kind(path, settings)
-        with _readable(path):
-            if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
-                return found
-            raw = _by_kind(path, kind, schema, settings)
-        return _drawn(raw, schema, settings)
-    except HanseError as error:
-        # Where the file lies is for who has it: folders may be named after people.
-        error.found = f"{error.found}, in {path}" if error.found else str(path)
-        raise
+        if room is not None and (found := _stored(path, kind, schema, settings, room)) is not None:
+            return found
+        return _drawn(_by_kind(path, kind, schema, settings), schema, settings)
 
 
 def _stored(
-    path: Path, kind: str, schema: LearnableSchema, settings: DataSettings, room: Room
+    path: Path, kind: DataKind, schema: LearnableSchema, settings: DataSettings, room: Room
 ) -> Examples | None:  # fmt: skip
     """The examples in a file; None where there is room for them in memory, or where they cannot be read in pieces."""
     if kind == "images":
@@ -167,7 +158,7 @@ def _drawn(raw: Raw, schema: LearnableSchema, settings: DataSettings) -> Example
     return examples if draw is None or raw.whose is None else replace(examples, draws=draw(raw.whose))
 
 
-def _kind(path: Path, settings: DataSettings) -> str:
+def _kind(path: Path, settings: DataSettings) -> DataKind:
     """Of a file that is there, and not too large."""
     if not path.exists():
         raise HanseError(
@@ -184,23 +175,39 @@ def _kind(path: Path, settings: DataSettings) -> str:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
+    """What goes wrong with a file says where it lies to who has it, and to nobody else: folders may be named after
+    people."""
     try:
         yield
     except OSError as error:
-        raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
+        told = f"data file {path.name}: it cannot be read"
+        raise unfit(told, f"{error}, in {path}", code=ErrorCode.INVALID_INPUT) from None
+    except HanseError as error:
+        error.found = f"{error.found}, in {path}" if error.found else str(path)
+        raise
 
 
-def _by_kind(path: Path, kind: str, schema: LearnableSchema, settings: DataSettings) -> Raw:
+def _by_kind(path: Path, kind: DataKind, schema: LearnableSchema, settings: DataSettings) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
-    if kind == "npz":
-        return read_npz(path, settings.max_bytes, unit_of(schema))
-    if kind == "images":
-        from hanse_datapod.data.images import read_images
+    match kind:
+        case "npz":
+            return read_npz(path, settings.max_bytes, unit_of(schema))
+        case "images":
+            from hanse_datapod.data.images import read_images
 
-        return read_images(path, schema, settings.max_bytes)
-    from hanse_datapod.data.tabular import read_csv, read_parquet
+            return read_images(path, schema, settings.max_bytes)
+        case "csv":
+            from hanse_datapod.data.tabular import read_csv
 
-    return read_csv(path, schema, settings.table) if kind == "csv" else read_parquet(path, schema)
+            return read_csv(path, schema, settings.table)
+        case "parquet":
+            from hanse_datapod.data.tabular import read_parquet
+
+            return read_parquet(path, schema)
+        case "plink" | "code" | "auto":
+            raise mismatch(f"data file {path.name}: models are trained on tables, NPZ files or images, it is {kind}")
+        case unknown:
+            assert_never(unknown)
 
 
 def version_of(settings: DataSettings, code: Path | None) -> str:

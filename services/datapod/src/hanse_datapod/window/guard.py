@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.networks import is_loopback
 
 SECURITY = {
     "Content-Security-Policy": "; ".join((
@@ -53,10 +53,6 @@ def check_page(request: web.Request) -> None:
 
 def _is_this_machine(host: str) -> bool:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"

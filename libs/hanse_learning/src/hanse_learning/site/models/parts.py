@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
 
 from torch import Tensor, nn
 
@@ -76,13 +78,12 @@ class Parts:
         Raises:
             HanseError: INVALID_INPUT for channels that are no multiple of the groups.
         """
-        return nn.BatchNorm2d(channels) if self.kind == "batch" else self._of_each(channels)
+        return self._norm(channels, batch=nn.BatchNorm2d, kernel=nn.Identity)
 
     def flat_norm(self, values: int) -> nn.Module:
         """Normalizes a hidden layer's values (n, values); raises as `norm`."""
-        if self.kind == "kernel":
-            return WholeUnit(dropout=self.kernel.dropout, eps=self.kernel.eps)
-        return nn.BatchNorm1d(values) if self.kind == "batch" else self._of_each(values)
+        whole = partial(WholeUnit, dropout=self.kernel.dropout, eps=self.kernel.eps)
+        return self._norm(values, batch=nn.BatchNorm1d, kernel=whole)
 
     def last(self) -> dict[str, nn.Module]:
         """What normalizes the map before the last pooling: the layer `last`, or none."""
@@ -91,13 +92,24 @@ class Parts:
             return {}
         return {"last": KernelNorm2d(dropout=settings.final_dropout, eps=settings.eps)}
 
-    def _of_each(self, channels: int) -> nn.Module:
-        if self.biased:
-            return nn.Identity()
-        count = 1 if self.kind == "layer" else self.groups
-        if channels % count:
-            raise invalid("model.groups", count, f"a divisor of {channels} channels")
-        return nn.GroupNorm(count, channels)
+    def _norm(
+        self, channels: int, *, batch: Callable[[int], nn.Module], kernel: Callable[[], nn.Module]
+    ) -> nn.Module:  # fmt: skip
+        match self.kind:
+            case "none":
+                return nn.Identity()
+            case "kernel":
+                return kernel()
+            case "batch":
+                return batch(channels)
+            case "layer":
+                return nn.GroupNorm(1, channels)
+            case "group":
+                if channels % self.groups:
+                    raise invalid("model.groups", self.groups, f"a divisor of {channels} channels")
+                return nn.GroupNorm(self.groups, channels)
+            case unknown:
+                assert_never(unknown)
 
 
 def initialized(module: nn.Module) -> nn.Module:

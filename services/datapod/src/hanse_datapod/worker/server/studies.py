@@ -29,7 +29,7 @@ from hanse_datapod.data.genotypes import (
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Send
-from hanse_fabric.errors import ErrorCode, HanseError, raised
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, raised
 from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
@@ -60,14 +60,21 @@ class StudyServer:
             HanseError: what is wrong with the files, the study or the step.
         """
         data = DataSettings.model_validate(body["data"])
-        if body["operation"] == "check":
-            found = check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
-            return {"test_examples": 0, "device": {}, "units": None, **found}
-        if body["operation"] == "rest":
-            self._studies.clear()
-            self._given.clear()
-            _give_memory_back()
-            return {}
+        match body["operation"]:
+            case "check":
+                found = check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
+                return {"test_examples": 0, "device": {}, "units": None, **found}
+            case "rest":
+                self._studies.clear()
+                self._given.clear()
+                _give_memory_back()
+                return {}
+            case "work":
+                return self._worked(data, body)
+            case unknown:
+                raise invalid("operation", unknown, "check, rest or work")
+
+    def _worked(self, data: DataSettings, body: dict[str, Any]) -> dict[str, Any]:
         began = time.monotonic()
         config = body["config"]
         site = self._study(data, Study.model_validate(config["study"]), Path(body["state"]))

@@ -69,11 +69,12 @@ def _done(work: WorkContext) -> WorkOutcome:
         work = rows_alone(work)
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
-    if work.kind is TaskKind.INITIALIZE:
-        return built_in.initialize(work)
-    if work.kind is TaskKind.EVALUATE:
-        return built_in.evaluate(work)
-    return built_in.train(work)
+    return _BY_CONFIGURATION[work.kind](work)
+
+
+_BY_CONFIGURATION = {
+    TaskKind.INITIALIZE: built_in.initialize, TaskKind.TRAIN: built_in.train, TaskKind.EVALUATE: built_in.evaluate
+}  # fmt: skip
 
 
 def _code_of(work: WorkContext) -> Code | None:
