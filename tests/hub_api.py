@@ -73,6 +73,13 @@ class Api:
         self.hub.keys.note(entry.value, entry.revision)
         return key.text
 
+    async def make_owner(self, *projects: str) -> str:
+        """The key of an owner of all projects, who has made these."""
+        key = await self.make_key("owner")
+        for name in projects:
+            await self.ok("POST", "/v1/projects", key, {"name": name, "schema": SCHEMA})
+        return key
+
     async def make_person(self, name: str, role: str = "owner", projects: tuple[str, ...] | None = None) -> None:
         """Let a person in, who has no password yet: `Browser.enter` opens sessions without."""
         record = PersonRecord.model_validate(

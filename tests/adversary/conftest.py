@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from adversary import ages
 from adversary.code_site import Site
 from adversary.lying_hub import LyingHub, lying_hub
 from adversary.site_league import League
@@ -48,6 +49,12 @@ def attacked(nats_server: NatsServer, memory: pytest.TempPathFactory | Folders) 
 
     yield play
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def wards(attacked: Attacked, tmp_path: Path) -> Any:
+    """`attacked` on sites with the tables of `adversary.ages`."""
+    return lambda **rules: attacked(sites=len(ages.ROWS), worker=ages.on_ages(tmp_path), schema=ages.SCHEMA, **rules)
 
 
 @pytest.fixture

@@ -36,8 +36,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 async def joined(api: Api) -> tuple[Site, str, str]:
     """North in project alpha, its token, and the owner's key."""
-    owner, site = await api.make_key("owner"), Site()
-    await api.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    owner, site = await api.make_owner("alpha"), Site()
     token = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
     await api.ok("POST", "/v1/join", body=await site.body(api, token))
     return site, token, owner

@@ -11,7 +11,7 @@ import pytest
 from clocks import HandClock
 from hanse_coordinator.api import joining
 from hanse_fabric.bus.memory import MemoryBroker
-from hub_api import SCHEMA, START, Api, Site, replica
+from hub_api import START, Api, Site, replica
 
 
 @pytest.fixture
@@ -21,8 +21,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 
 async def invited(api: Api, *participants: str) -> list[str]:
-    owner = await api.make_key("owner")
-    await api.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    owner = await api.make_owner("alpha")
     asked = [{"participant": name} for name in participants]
     return [(await api.ok("POST", "/v1/projects/alpha/invitations", owner, body))["token"] for body in asked]
 

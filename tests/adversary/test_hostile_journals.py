@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from adversary.test_hostile_owner_fills import runs_alone_count
 from clocks import HandClock, in_virtual_time
-from hanse_coordinator.quotas import ProjectQuotas, Quotas
+from hanse_coordinator.quotas import Quotas
 from hanse_coordinator.records import RunRecord
 from hanse_coordinator.runs.journal_room import JournalRoom
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.subjects import JOURNAL, TASK
 from hanse_fabric.virtual_time import VirtualClock
-from hub_api import JOB, SCHEMA, START, replica
+from hub_api import JOB, START, replica
 from simulation.faults import silent
 from simulation.league import League
 from simulation.stories import hub_of, job_of
@@ -117,9 +118,7 @@ async def test_control_where_open_tasks_are_not_counted_all_of_them_are_there(
 async def next_run(folder: Path) -> tuple[tuple[int, str], int]:
     """What is answered to a further run of a project whose journals are full, and to one of another project."""
     async with replica(MemoryBroker(), folder, HandClock(START), quotas=Quotas(runs=100, journals=ALLOWED)) as api:
-        owner = await api.make_key("owner")
-        for name in ("alpha", "beta"):
-            await api.ok("POST", "/v1/projects", owner, {"name": name, "schema": SCHEMA})
+        owner = await api.make_owner("alpha", "beta")
         run = (await api.ok("POST", "/v1/projects/alpha/runs", owner, {"job": JOB}))["run"]
         ended = {"state": "completed", "journal": ALLOWED}
         await api.hub.buckets.runs.change(lambda old: old.model_copy(update=ended), project="alpha", run=run)
@@ -140,11 +139,5 @@ async def test_a_project_whose_journals_are_full_begins_no_further_run_and_other
 async def test_control_where_records_of_journals_count_for_nothing_it_begins_as_many_as_it_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = ProjectQuotas.take_run
-
-    async def without_journals(quotas: ProjectQuotas, run: RunRecord) -> None:
-        quotas.quotas = Quotas(runs=100)
-        await counted(quotas, run)
-
-    monkeypatch.setattr(ProjectQuotas, "take_run", without_journals)
+    runs_alone_count(monkeypatch)
     assert (await next_run(tmp_path))[0][0] == 201

@@ -16,7 +16,7 @@ from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.tensors.refs import ref_of_bytes
-from hub_api import JOB, SCHEMA, START, Api, Site, registry_on, replica
+from hub_api import JOB, START, Api, Site, registry_on, replica
 
 CHANGES, FETCHES, TRIES = 15, 5, 20
 BASE = "/v1/projects/alpha"
@@ -30,8 +30,7 @@ async def league(folder: Path) -> AsyncIterator[tuple[Api, str, str, str]]:
         registry_on(broker, folder, clock),
         replica(broker, folder, clock, quotas=Quotas(changes_a_day=CHANGES)) as api,
     ):
-        owner, site = await api.make_key("owner"), Site()
-        await api.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+        owner, site = await api.make_owner("alpha"), Site()
         token = (await api.ok("POST", f"{BASE}/invitations", owner, {"participant": "north"}))["token"]
         key = (await api.ok("POST", "/v1/join", body=await site.body(api, token)))["api_key"]
         run = (await api.ok("POST", f"{BASE}/runs", owner, {"job": JOB}))["run"]

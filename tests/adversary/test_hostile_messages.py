@@ -41,8 +41,7 @@ BOMB = zlib.compress(presence()[:-1] + b', "device": [' + b"[]," * 10_000_000 + 
 @pytest.fixture
 async def hub(nats_server: NatsServer) -> AsyncIterator[NatsBus]:
     """The coordinator's connection."""
-    creds = nats_server.authority.service_credentials(Role.COORDINATOR)
-    bus = await NatsBus.connect(nats_server.url, "coordinator", creds=creds)
+    bus = await nats_server.connect(Role.COORDINATOR)
     yield bus
     await bus.close()
 

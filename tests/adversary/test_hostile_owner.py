@@ -13,7 +13,7 @@ import pytest
 from clocks import HandClock
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_workflows import uploaded_model
-from hub_api import SCHEMA, START, Api, replica
+from hub_api import START, Api, replica
 
 DIGEST = "0" * 64
 JOB = {"rounds": 1, "model": {"name": "mlp", "hidden": [8]}, "initial_model": DIGEST}
@@ -44,8 +44,7 @@ async def test_a_model_whose_header_has_no_possible_shape_is_refused_before_anyt
         return products[-1]
 
     monkeypatch.setattr(uploaded_model, "prod", noted)
-    owner = await api.make_key("owner")
-    await api.ok("POST", "/v1/projects", owner, {"name": "alpha", "schema": SCHEMA})
+    owner = await api.make_owner("alpha")
     api.hub.store.put(f"models/alpha/{DIGEST}", model_of(shape))
     for path in ("check", "runs"):
         status, code, message = await api.refused("POST", f"/v1/projects/alpha/{path}", owner, {"job": JOB})

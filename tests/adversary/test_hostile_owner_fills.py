@@ -16,7 +16,7 @@ from hanse_coordinator.quotas import ProjectQuotas, Quotas, size_of
 from hanse_coordinator.records import RunRecord
 from hanse_fabric import records
 from hanse_fabric.bus.memory import MemoryBroker
-from hub_api import JOB, SCHEMA, START, Api, replica
+from hub_api import JOB, START, Api, replica
 
 ALLOWED, CHANGES, TRIES = 100_000, 15, 20
 LARGE = JOB | {"model": {"name": "mlp", "hidden": [8] * 5_000}}
@@ -26,9 +26,7 @@ LARGE = JOB | {"model": {"name": "mlp", "hidden": [8] * 5_000}}
 async def hub_with(folder: Path, quotas: Quotas) -> AsyncIterator[tuple[Api, str]]:
     """A hub with an owner's key, and two projects."""
     async with replica(MemoryBroker(), folder, HandClock(START), quotas=quotas) as api:
-        owner = await api.make_key("owner")
-        for name in ("alpha", "beta"):
-            await api.ok("POST", "/v1/projects", owner, {"name": name, "schema": SCHEMA})
+        owner = await api.make_owner("alpha", "beta")
         yield api, owner
 
 
@@ -51,17 +49,22 @@ async def test_an_owner_does_not_fill_the_records_of_runs_by_large_jobs_that_are
     assert other == 201
 
 
+def runs_alone_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else a project has used does not keep it from further runs."""
+    counted = ProjectQuotas.take_run
+
+    async def taken(quotas: ProjectQuotas, run: RunRecord) -> None:
+        quotas.quotas = Quotas(runs=100)
+        await counted(quotas, run)
+
+    monkeypatch.setattr(ProjectQuotas, "take_run", taken)
+
+
 @pytest.mark.control("test_an_owner_does_not_fill_the_records_of_runs_by_large_jobs_that_are_cancelled")
 async def test_control_where_runs_that_have_ended_count_for_nothing_their_records_are_as_many_as_the_owner_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = ProjectQuotas.take_run
-
-    async def unmeasured(quotas: ProjectQuotas, run: RunRecord) -> None:
-        quotas.quotas = Quotas(runs=100)
-        await counted(quotas, run)
-
-    monkeypatch.setattr(ProjectQuotas, "take_run", unmeasured)
+    runs_alone_count(monkeypatch)
     size, _ = await recorded(tmp_path)
     assert size > 2 * ALLOWED
 

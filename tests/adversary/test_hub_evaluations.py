@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adversary import workers
+from adversary.ages import AGES, ROWS, TARGET
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, model_ref, refusals
 from adversary.works import without
@@ -27,12 +27,7 @@ from hanse_fabric.tensors.words import unpack_words
 from hanse_learning import binding
 from hanse_learning.pooled.layout import Counts, told_of
 from hanse_privacy.ring.tally import sum_tallies
-from hanse_schemas.schema import Column, TabularSchema
 
-SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
-ROWS = (12, 14, 15, 23)
-TARGET = "site-3"
-AGES = [[20.0 + 1.5 * at + 0.25 * site for at in range(rows)] for site, rows in enumerate(ROWS)]
 COUNTS = Counts(("sensitivity",), "classification", 2)
 OLD = 40.0
 """The model predicts death of whoever is older."""
@@ -64,13 +59,6 @@ WRITTEN: dict[str, Callable[[ObjectRef | None], ObjectRef]] = {
     ),
     "without padding": lambda ref: with_header(ref, lambda body: (body, "")),
 }
-
-
-@pytest.fixture
-def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """`attacked` on sites with tables of ages, of whom every second has died."""
-    worker = workers.of_ages(tmp_path_factory.mktemp("wards"), AGES)
-    return lambda **rules: attacked(sites=len(ROWS), worker=worker, schema=SCHEMA, **rules)
 
 
 async def summed(

@@ -9,7 +9,6 @@ probability is that person's. The cells of concordance say where a model's numbe
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adversary import workers
+from adversary.ages import SCHEMA, on_ages
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
 from adversary.stage import Array
-from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.prefixes import MOST, Prefixes
 from hanse_datapod.policy import site_policy
 from hanse_datapod.policy.limits import AskingPolicy
@@ -41,31 +39,22 @@ from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.tally import sum_tallies
 from hanse_schemas.metrics import COARSE, FINEST_CELLS, MOST_CLASSES
 from hanse_schemas.protocols import asked_by_counts
-from hanse_schemas.schema import Column, TabularSchema
+from hanse_schemas.schema import TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
-SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
 RULES = [{"name": "age", "kind": "number", "scale": "robust"}]
 MANY = SCHEMA.model_copy(update={"classes": MOST_CLASSES})
 STAYS = TabularSchema(features=SCHEMA.features, target="died", task="regression", target_bounds=(0.0, 64.0))
 SITES, PEOPLE, BITS = 4, 12, 8
 AGES = [[20.0 + 1.5 * number + 0.25 * site for number in range(PEOPLE)] for site in range(SITES)]
+EVERYBODY = sorted(age for site in AGES for age in site)
 OPEN = {"asking": {"protocols": ["moments", "quantiles"]}}
 
 
 @pytest.fixture
-def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def wards(attacked: Attacked, tmp_path: Path) -> Any:
     """`attacked` on sites with tables of ages."""
-    folder = tmp_path_factory.mktemp("wards")
-
-    def worker(index: int) -> Any:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "died"])
-            table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
-        return workers.on(DataSettings(train=Path(path), test=Path(path)))
-
+    worker = on_ages(tmp_path, AGES)
     return lambda schema=SCHEMA, **rules: attacked(sites=SITES, worker=worker, schema=schema, **rules)
 
 
@@ -132,7 +121,7 @@ async def test_control_where_the_site_answers_whoever_asks_the_oldest_persons_ag
 ) -> None:
     monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
     async with wards() as hub:
-        assert await oldest(hub) == (max(map(max, AGES)), "")
+        assert await oldest(hub) == (EVERYBODY[-1], "")
 
 
 async def test_where_they_are_open_a_site_is_not_asked_for_everybody_in_however_many_runs(wards: Any) -> None:
@@ -155,7 +144,7 @@ async def test_control_without_memory_of_what_was_asked_all_ages_are_read(
     monkeypatch.setattr(Prefixes, "ask", lambda *_: None)
     async with wards(**OPEN) as hub:
         ages, why = await everybodys(hub)
-        assert ages == sorted(age for site in AGES for age in site), why
+        assert ages == EVERYBODY, why
 
 
 async def more_steps_than_a_search(hub: LyingHub) -> tuple[int, str]:
@@ -245,7 +234,7 @@ async def test_control_where_the_site_counts_as_finely_as_it_is_asked_all_ages_a
     monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
     async with wards() as hub:
         ages, why = await scores(hub, BINS)
-        assert ages == pytest.approx(sorted(age for site in AGES for age in site), abs=0.01), why
+        assert ages == pytest.approx(EVERYBODY, abs=0.01), why
 
 
 async def test_an_honest_histogram_that_is_coarse_has_all_people_in_few_bins(wards: Any) -> None:
@@ -256,7 +245,7 @@ async def test_an_honest_histogram_that_is_coarse_has_all_people_in_few_bins(war
 
 async def alone_in_a_bin(hub: LyingHub) -> tuple[list[float], str]:
     """Ages, of calibration's bins in which there is one person: of a model whose log-odds are linear in the age."""
-    asked, slope, even = Counts(("ece",), "classification", 2), 1.0, max(map(max, AGES)) - 2.0
+    asked, slope, even = Counts(("ece",), "classification", 2), 1.0, EVERYBODY[-1] - 2.0
     told, why = await counted(hub, asked, np.array([0.0, slope]), np.array([0.0, -slope * even]))
     if told is None:
         return [], why
@@ -279,9 +268,8 @@ async def test_control_where_the_site_tells_calibration_to_whoever_asks_ages_are
     monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
     async with wards() as hub:
         ages, why = await alone_in_a_bin(hub)
-        everybody = np.array(sorted(age for site in AGES for age in site))
         assert len(ages) >= 5, why
-        assert all(np.abs(everybody - age).min() < 1e-3 for age in ages)
+        assert all(np.abs(np.array(EVERYBODY) - age).min() < 1e-3 for age in ages)
 
 
 async def placed(hub: LyingHub, cells: int) -> tuple[list[float], str]:
@@ -309,7 +297,7 @@ async def test_control_where_the_site_counts_in_cells_as_fine_as_it_is_asked_all
     monkeypatch.setattr(AskingPolicy, "check_protocols", lambda *_, **__: None)
     async with wards(STAYS) as hub:
         ages, why = await placed(hub, FINEST_CELLS)
-        assert ages == pytest.approx(sorted(age for site in AGES for age in site), abs=0.25), why
+        assert ages == pytest.approx(EVERYBODY, abs=0.25), why
 
 
 async def test_honest_cells_that_are_coarse_have_all_people_in_few_of_them(wards: Any) -> None:
@@ -353,7 +341,7 @@ async def test_control_where_classes_are_not_counted_as_questions_ages_are_read(
     monkeypatch.setattr(site_policy, "asked_by_counts", whatever_the_classes)
     async with wards(MANY) as hub:
         people, why = await nearest(hub, metric)
-        ages = np.array([age for site in AGES for age in site])
+        ages = np.array(EVERYBODY)
         expected = np.bincount(np.abs(ages[:, None] - CENTRES).argmin(axis=1), minlength=MOST_CLASSES)
         assert people == expected.tolist(), why
         assert sum(number == 1 for number in people) > 20

@@ -6,13 +6,14 @@ nothing in a sum, then the sum is of whoever tells it, however many answer.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adversary import workers
+from adversary.ages import SCHEMA, on_ages
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
 from hanse_datapod.masking.remembered import Remembered
@@ -23,9 +24,7 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_learning.pooled.layout import Counts, told_of
 from hanse_privacy.ring.plan import metric_ring
 from hanse_privacy.ring.tally import read_tally
-from hanse_schemas.schema import Column, TabularSchema
 
-SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
 AGES = [[20.0 + 1.5 * at + 0.25 * site for at in range(12 + site)] for site in range(4)]
 TARGET, OLD = 3, 33.0
 """The site whose policy tells more than the others', and above which age the model predicts death."""
@@ -40,9 +39,9 @@ def people() -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def wards(attacked: Attacked, tmp_path: Path) -> Any:
     """`attacked` on sites with tables of ages, of whom every second has died."""
-    worker = workers.of_ages(tmp_path_factory.mktemp("wards"), AGES)
+    worker = on_ages(tmp_path, AGES)
     return lambda **rules: attacked(sites=len(AGES), worker=worker, schema=SCHEMA, **rules)
 
 

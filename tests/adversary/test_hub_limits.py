@@ -15,7 +15,7 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, payloads
 from adversary.stage import EXAMPLES
-from adversary.test_hub_pairwise_works import FEDTAN, Normalised
+from adversary.sums_within import FEDTAN, Normalised
 from hanse_datapod.masking import answer
 from hanse_fabric.messages import MaskingMode, Outcome, TaskKind
 from hanse_fabric.subjects import EXCHANGE

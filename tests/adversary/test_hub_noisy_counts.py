@@ -4,13 +4,14 @@ section that charges it, by noise smaller than is charged, by asking again and a
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adversary import workers
+from adversary.ages import SCHEMA, on_ages
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from hanse_datapod.policy.privacy import PrivacyPolicy
@@ -23,9 +24,7 @@ from hanse_learning.pooled.layout import Counts, told_of, with_noise
 from hanse_learning.pooled.noisy import STEPS
 from hanse_privacy.ledger import NAME as LEDGER
 from hanse_schemas.job import Evaluation
-from hanse_schemas.schema import Column, TabularSchema
 
-SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
 AGES = [[20.0 + 1.5 * at for at in range(40)]]
 MODEL = {"output.weight": np.array([[0.0], [1.0]]), "output.bias": np.array([0.0, -40.0])}
 EPSILON = 1.0
@@ -43,8 +42,8 @@ def terms(metrics: PrivateMetrics | None = SPENT) -> PrivacyTerms:
 
 
 @pytest.fixture
-def ward(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    worker = workers.of_ages(tmp_path_factory.mktemp("ward"), AGES)
+def ward(attacked: Attacked, tmp_path: Path) -> Any:
+    worker = on_ages(tmp_path, AGES)
     return lambda **rules: attacked(worker=worker, schema=SCHEMA, **(POLICY | rules))
 
 

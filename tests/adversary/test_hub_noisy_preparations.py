@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adversary.ages import AGES, ROWS, TARGET
 from adversary.lying_hub import LyingHub, refusals
-from adversary.test_hub_preparations import AGES, ROWS, SCHEMA, TARGET, sums_of, wards
+from adversary.test_hub_preparations import sums_of
 from adversary.test_hub_requests import signs_the_same
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.chain import read_chain
@@ -25,9 +26,6 @@ from hanse_privacy.joint import Computation
 from hanse_privacy.ledger import NAME as LEDGER
 from hanse_privacy.noise.counts import CountNoise
 from hanse_workflows.joint_sums import plan_of
-
-__all__ = ["wards"]
-assert SCHEMA.features[0].name == "age"
 
 
 def terms(active: int, **privacy: Any) -> PrivacyTerms:

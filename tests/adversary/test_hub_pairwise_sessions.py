@@ -11,8 +11,8 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, payloads, refusals
+from adversary.pairwise_works import RUN, answered, opened
 from adversary.stage import Array
-from adversary.test_hub_pairwise_works import RUN, answered, opened
 from adversary.works import MOVED, TARGET
 from hanse_fabric.messages import HiddenFailure, TaskKind
 from hanse_learning.binding import work_digest

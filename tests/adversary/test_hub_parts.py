@@ -4,17 +4,16 @@ In all they are enough for the same work to be done again; but the sums are of t
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adversary import workers
+from adversary.ages import AGES, ROWS, SCHEMA, write_ages
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
-from adversary.test_hub_evaluations import AGES, OLD, ROWS, SCHEMA, summed
+from adversary.test_hub_evaluations import OLD, summed
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home import work_people
 from hanse_fabric.messages import HiddenFailure
@@ -24,18 +23,10 @@ TRAINED = [30.0 + at / 4 for at in range(40)]
 MANY = 12
 
 
-def write(folder: Path, name: str, ages: Sequence[float], first: int = 0) -> Path:
-    path = folder / f"{name}.csv"
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["age", "died"])
-        table.writerows((age, (first + at) % 2) for at, age in enumerate(ages))
-    return path
-
-
 def wards(attacked: Attacked, folder: Path) -> Any:
     def worker(index: int) -> Any:
-        train, test = write(folder, f"train-{index}", TRAINED), write(folder, f"test-{index}", AGES[index])
+        train = write_ages(folder / f"train-{index}.csv", TRAINED)
+        test = write_ages(folder / f"test-{index}.csv", AGES[index])
         return workers.on(DataSettings(train=train, test=test))
 
     return attacked(sites=len(ROWS), worker=worker, schema=SCHEMA)
@@ -45,8 +36,8 @@ async def one_person(hub: LyingHub, folder: Path) -> tuple[bool | None, str]:
     """Whether the difference of two sums of all sites is the test person who has gone; or why there is none."""
     before, why = await summed(hub, hub.stage.names, 1)
     assert before is not None, why
-    write(folder, "train-3", TRAINED[MANY:], MANY)
-    write(folder, "test-3", AGES[3][1:], 1)
+    write_ages(folder / "train-3.csv", TRAINED[MANY:], MANY)
+    write_ages(folder / "test-3.csv", AGES[3][1:], 1)
     after, why = await summed(hub, hub.stage.names, 2)
     if after is None:
         return None, why
@@ -55,20 +46,18 @@ async def one_person(hub: LyingHub, folder: Path) -> tuple[bool | None, str]:
 
 
 async def test_a_work_is_not_done_again_on_one_test_person_fewer_where_many_others_have_gone(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory
+    attacked: Attacked, tmp_path: Path
 ) -> None:
-    folder = tmp_path_factory.mktemp("wards")
-    async with wards(attacked, folder) as hub:
-        read, why = await one_person(hub, folder)
+    async with wards(attacked, tmp_path) as hub:
+        read, why = await one_person(hub, tmp_path)
         assert read is None
         assert HiddenFailure.UNFIT.text in why
 
 
 @pytest.mark.control("test_a_work_is_not_done_again_on_one_test_person_fewer_where_many_others_have_gone")
 async def test_control_where_all_people_are_counted_together_the_difference_is_one_person(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_people, "parts_of", lambda people: [people[: len(people) // 3]])
-    folder = tmp_path_factory.mktemp("wards")
-    async with wards(attacked, folder) as hub:
-        assert await one_person(hub, folder) == (True, "")
+    async with wards(attacked, tmp_path) as hub:
+        assert await one_person(hub, tmp_path) == (True, "")

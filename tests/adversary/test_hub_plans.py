@@ -8,26 +8,26 @@ locked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from adversary.ages import ROWS
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.test_hub_noisy_preparations import ROWS_HIDDEN, alone, cut_at
-from adversary.test_hub_preparations import ROWS, wards
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import FindingCode, PrivacyTerms, SiteCheck, TaskKind
 from hanse_fabric.messages.privacy import MOST_ROUNDS, Privacy, PrivateMetrics
-from hanse_privacy.accounting import grid, pld
+from hanse_privacy.accounting import grid
 from hanse_privacy.accounting.plan import Plan
 from hanse_privacy.ledger import NAME, PLAN
+from points_of_sums import counted
 from privacy_oracle import epsilon_of_mixed
 
-__all__ = ["wards"]
+__all__ = ["counted"]
 ASKED, DELTA = 12, 1e-5
 RULES: dict[str, Any] = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
@@ -115,23 +115,6 @@ async def test_control_where_a_plan_is_left_out_that_is_not_needed_their_number_
     monkeypatch.setattr(Plan, "of", lambda releases, rounds, note="", **_: of(releases, rounds, note))
     async with wards(**alone(1e4), asking={"runs": 1000}) as hub:
         assert await most_examples(hub) == ROWS[0]
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """How many points each sum of losses has, of which nothing is made."""
-    found: list[float] = []
-
-    def added(smooth: grid.Counts, pure: Mapping[float, int], width: float, _delta: float) -> float:
-        found.append(grid.points(smooth, pure, width))
-        return math.inf
-
-    monkeypatch.setattr(pld, "_added", added)
-    pld.together.cache_clear()
-    pld.convolved.cache_clear()
-    yield found
-    pld.together.cache_clear()
-    pld.convolved.cache_clear()
 
 
 async def asked_of_endless_sums(hub: LyingHub) -> list[FindingCode]:

@@ -6,19 +6,15 @@ Without one site the difference is that one's rows, and the sum of its cells. Cu
 
 from __future__ import annotations
 
-import csv
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adversary import workers
-from adversary.conftest import Attacked
+from adversary.ages import AGES, ROWS, TARGET
 from adversary.lying_hub import MODEL, LyingHub, Results, model_ref, refusals
 from adversary.works import without
-from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.masking import plan as plans
 from hanse_fabric.messages import RingPlan, TaskKind
 from hanse_fabric.messages.masking import Ring
@@ -30,31 +26,9 @@ from hanse_privacy.joint import Computation
 from hanse_privacy.ring import files as ring_files
 from hanse_privacy.ring import limbs
 from hanse_schemas.prepare import rules_of
-from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
-SCHEMA = TabularSchema(features=(Column(name="age"),), target="died", classes=2)
 RULES = [{"name": "age", "kind": "number"}]
-ROWS = (12, 14, 15, 23)
-TARGET = "site-3"
-"""The largest."""
-AGES = [[20.0 + 1.5 * at + 0.25 * site for at in range(rows)] for site, rows in enumerate(ROWS)]
-
-
-@pytest.fixture
-def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """`attacked` on sites with tables of ages."""
-    folder = tmp_path_factory.mktemp("wards")
-
-    def worker(index: int) -> Any:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "died"])
-            table.writerows((age, at % 2) for at, age in enumerate(AGES[index]))
-        return workers.on(DataSettings(train=Path(path), test=Path(path)))
-
-    return lambda **rules: attacked(sites=len(ROWS), worker=worker, schema=SCHEMA, **rules)
 
 
 def honest() -> RingPlan:

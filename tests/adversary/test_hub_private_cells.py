@@ -6,7 +6,6 @@ The preparation comes with the task, so a hub may write any values into it, and 
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
+from csv_tables import write_table
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.work import preparing
 from hanse_fabric.messages import Outcome, PrivacyTerms, TaskKind
@@ -49,11 +49,8 @@ def site_with_or_without(folder: Path) -> Any:
     """A worker on a table, by its number: in site 0 one patient is positive."""
 
     def worker(index: int) -> Any:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "status", "died"])
-            table.writerows((40 + at, "positive" if at == index == 0 else "negative", at % 2) for at in range(20))
+        rows = ((40 + at, "positive" if at == index == 0 else "negative", at % 2) for at in range(20))
+        path = write_table(folder / f"{index}.csv", ["age", "status", "died"], rows)
         return workers.on(DataSettings(train=path, test=path))
 
     return worker

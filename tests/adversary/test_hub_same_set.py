@@ -9,8 +9,8 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, payloads, refusals
+from adversary.pairwise_works import answered, opened, pairwise_sum
 from adversary.stage import Array
-from adversary.test_hub_pairwise_works import answered, opened, pairwise_sum
 from adversary.test_hub_works import claims_nothing, one_person_fewer
 from adversary.works import TARGET, is_of, summed, without
 from hanse_compensator.memory import Memory

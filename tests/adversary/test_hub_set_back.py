@@ -14,8 +14,8 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
+from adversary.pairwise_works import pairwise_sum
 from adversary.stage import Array, Site
-from adversary.test_hub_pairwise_works import pairwise_sum
 from adversary.works import TARGET, is_of, without
 from hanse_coordinator.one_place import OnePlace
 from hanse_datapod.home import one_memory, place

@@ -6,7 +6,6 @@ this one is there, they would move the sum by a multiple of it.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, refusals
+from csv_tables import write_table
 from hanse_datapod.data import names
 from hanse_datapod.data.settings import DataSettings, Split
 from hanse_datapod.home import splits
@@ -41,17 +41,15 @@ def site_with_or_without(folder: Path, *, units: bool, two_ways: bool) -> Any:
 
     def worker(index: int) -> Any:
         draw = np.random.default_rng(3)
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["patient", *(column.name for column in VISITS.features), "ill"])
-            for at in range(PATIENTS):
-                written = (f"{at}", f"00{at}") if two_ways else (f"p{at}", f"p{at}")
-                visits = [[name, *draw.normal(size=8).round(3), at % 2] for name in written]
-                table.writerows(visits if units else visits[:1])
-            if index == 0:
-                table.writerows([[NAME, *[4.0] * 8, 1]] * (2 if units else 1))
-        return workers.on(DataSettings(train=path))
+        rows: list[list[object]] = []
+        for at in range(PATIENTS):
+            written = (f"{at}", f"00{at}") if two_ways else (f"p{at}", f"p{at}")
+            visits = [[name, *draw.normal(size=8).round(3), at % 2] for name in written]
+            rows += visits if units else visits[:1]
+        if index == 0:
+            rows += [[NAME, *[4.0] * 8, 1]] * (2 if units else 1)
+        columns = ["patient", *(column.name for column in VISITS.features), "ill"]
+        return workers.on(DataSettings(train=write_table(folder / f"{index}.csv", columns, rows)))
 
     return worker
 

@@ -4,16 +4,14 @@ time, prepared the other. A preparation that changes nothing makes the same numb
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adversary import workers
-from adversary.conftest import Attacked
+from adversary.ages import AGES, write_ages
 from adversary.lying_hub import LyingHub
-from adversary.test_hub_evaluations import AGES, OLD, ROWS, SCHEMA, TARGET, summed
+from adversary.test_hub_evaluations import OLD, summed
 from hanse_datapod.data import tables
 from hanse_fabric.messages import HiddenFailure
 
@@ -25,13 +23,8 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def forget_the_first(folder: Path) -> list[list[int]]:
     """Take the target's first person out of its table; gives where that one is counted."""
-    people = [(age, at % 2) for at, age in enumerate(AGES[3])]
-    with (folder / "3.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["age", "died"])
-        table.writerows(people[1:])
-    [(age, died), *_] = people
-    return [[int((died, age > OLD) == (row, column)) for column in (0, 1)] for row in (0, 1)]
+    write_ages(folder / "3.csv", AGES[3][1:], 1)
+    return [[int((0, AGES[3][0] > OLD) == (row, column)) for column in (0, 1)] for row in (0, 1)]
 
 
 async def one_person(hub: LyingHub, folder: Path, forms: tuple[Any, Any]) -> tuple[bool | None, str]:
@@ -43,18 +36,12 @@ async def one_person(hub: LyingHub, folder: Path, forms: tuple[Any, Any]) -> tup
     return (None, why) if after is None else ((before - after).tolist() == gone, "")
 
 
-def wards(attacked: Attacked, folder: Path) -> Any:
-    assert f"site-{len(ROWS) - 1}" == TARGET
-    return attacked(sites=len(ROWS), worker=workers.of_ages(folder, AGES), schema=SCHEMA)
-
-
 @pytest.mark.parametrize("forms", FORMS)
 async def test_a_work_is_not_done_again_on_one_person_fewer_in_another_form_of_the_table(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory, forms: str
+    wards: Any, tmp_path: Path, forms: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("wards")
-    async with wards(attacked, folder) as hub:
-        read, why = await one_person(hub, folder, FORMS[forms])
+    async with wards() as hub:
+        read, why = await one_person(hub, tmp_path, FORMS[forms])
         assert read is None
         assert HiddenFailure.UNFIT.text in why
 
@@ -62,9 +49,8 @@ async def test_a_work_is_not_done_again_on_one_person_fewer_in_another_form_of_t
 @pytest.mark.parametrize("forms", FORMS)
 @pytest.mark.control("test_a_work_is_not_done_again_on_one_person_fewer_in_another_form_of_the_table")
 async def test_control_where_people_are_told_apart_in_one_form_alone_the_difference_is_one_person(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, forms: str
+    wards: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forms: str
 ) -> None:
     monkeypatch.setattr(tables, "of_numbers_alone", lambda _columns: False)
-    folder = tmp_path_factory.mktemp("wards")
-    async with wards(attacked, folder) as hub:
-        assert await one_person(hub, folder, FORMS[forms]) == (True, "")
+    async with wards() as hub:
+        assert await one_person(hub, tmp_path, FORMS[forms]) == (True, "")

@@ -6,7 +6,6 @@ A site that requires masks is cautious, and most such sites name no budget. Nois
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,12 @@ import numpy as np
 import pytest
 
 from adversary import workers
+from adversary.ages import AGES, ROWS, TARGET
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from adversary.test_hub_preparations import sums_of
 from adversary.works import without
+from csv_tables import write_table
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
@@ -30,9 +31,6 @@ from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import Column, TabularSchema
 from hanse_workflows.joint_sums import plan_of
 
-ROWS = (12, 14, 15, 23)
-TARGET = "site-3"
-AGES = [[20.0 + 1.5 * at + 0.25 * site for at in range(rows)] for site, rows in enumerate(ROWS)]
 OLDEST, LACTATE = max(map(max, AGES)), 7.25
 """One person at the target is the oldest of all, and another the only one of whom a lactate was measured."""
 ENDS = {"age": (0.0, 120.0), "lactate": (0.0, 20.0)}
@@ -50,18 +48,13 @@ HARDLY_ANY = PrivacyTerms(
 
 
 @pytest.fixture
-def wards(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def wards(attacked: Attacked, tmp_path: Path) -> Any:
     """`attacked` on cautious sites with tables of ages and lactates."""
-    folder = tmp_path_factory.mktemp("wards")
 
     def worker(index: int) -> Any:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "lactate", "died"])
-            for at, age in enumerate(AGES[index]):
-                table.writerow((age, LACTATE if (index, at) == (3, 5) else "", at % 2))
-        return workers.on(DataSettings(train=Path(path), test=Path(path)))
+        rows = ((age, LACTATE if (index, at) == (3, 5) else "", at % 2) for at, age in enumerate(AGES[index]))
+        path = write_table(tmp_path / f"{index}.csv", ["age", "lactate", "died"], rows)
+        return workers.on(DataSettings(train=path, test=path))
 
     return lambda **rules: attacked(sites=len(ROWS), worker=worker, schema=SCHEMA, **rules)
 

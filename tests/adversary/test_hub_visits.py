@@ -6,7 +6,6 @@ many changes are let pass: the difference of the two sums is what all that is kn
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from adversary import workers
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from adversary.works import summed
+from csv_tables import write_table
 from hanse_datapod.data import tables
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.server import training
@@ -40,12 +40,7 @@ def rows_of(site: int, *, frequent: bool) -> Rows:
 
 
 def write(folder: Path, site: int, *, frequent: bool) -> Path:
-    path = folder / f"{site}.csv"
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["patient", "age", "stay"])
-        table.writerows(rows_of(site, frequent=frequent))
-    return path
+    return write_table(folder / f"{site}.csv", ["patient", "age", "stay"], rows_of(site, frequent=frequent))
 
 
 def update(rows: Rows) -> NDArray[np.float64]:
@@ -72,25 +67,21 @@ def staged(attacked: Attacked, folder: Path) -> Any:
     return attacked(sites=SITES, worker=worker, schema=SCHEMA)
 
 
-async def test_a_work_is_not_done_again_without_one_patient_of_many_rows(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("visits")
-    async with staged(attacked, folder) as hub:
-        read, why = await of_the_one_patient(hub, folder)
+async def test_a_work_is_not_done_again_without_one_patient_of_many_rows(attacked: Attacked, tmp_path: Path) -> None:
+    async with staged(attacked, tmp_path) as hub:
+        read, why = await of_the_one_patient(hub, tmp_path)
         assert read is None
         assert HiddenFailure.UNFIT.text in why
 
 
 @pytest.mark.control("test_a_work_is_not_done_again_without_one_patient_of_many_rows")
 async def test_control_where_every_row_is_a_person_the_difference_is_one_patients(
-    attacked: Attacked, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (tables, training):
         monkeypatch.setattr(module, "people_of", lambda rows, _whose: rows)
-    folder = tmp_path_factory.mktemp("visits")
-    async with staged(attacked, folder) as hub:
-        read, why = await of_the_one_patient(hub, folder)
+    async with staged(attacked, tmp_path) as hub:
+        read, why = await of_the_one_patient(hub, tmp_path)
         assert read is not None, why
         expected = update(rows_of(0, frequent=True)) - update(rows_of(0, frequent=False))
         assert np.abs(np.sort(read) - np.sort(expected)).max() < 1e-3

@@ -6,7 +6,6 @@ by a phenotype that the project has never declared, whoever the site knows it of
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from adversary.test_owner_people import HETEROZYGOUS, MISSING, PERSON, TARGET, genotypes, phenotypes, studied
 from clocks import in_virtual_time
+from csv_tables import write_table
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.worker.client.process_worker import ProcessWorker
@@ -170,11 +170,8 @@ WARDS = ("east", "north", "south")
 def written(folder: Path) -> dict[str, Path]:
     files = {}
     for number, name in enumerate(WARDS):
-        files[name] = folder / f"{name}.csv"
-        with files[name].open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "hiv", "died"])
-            table.writerows([40 + at, int(at % 7 == number), at % 2] for at in range(28))
+        rows = ([40 + at, int(at % 7 == number), at % 2] for at in range(28))
+        files[name] = write_table(folder / f"{name}.csv", ["age", "hiv", "died"], rows)
     return files
 
 

@@ -7,7 +7,6 @@ column of which one person alone has a cell is that cell.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from csv_tables import write_table
 from hanse_coordinator.api.submission import closed_protocols
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.limits import AskingPolicy
@@ -51,14 +51,13 @@ def written(folder: Path, *, burnt: bool, lactates: int = 0) -> dict[str, Path]:
     """The wards' tables: with one patient of the target's in the ward `burns`, and with so many of its lactates."""
     files = {}
     for name in WARDS:
-        files[name] = folder / f"{name}.csv"
-        with files[name].open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow([*(column.name for column in SCHEMA.features), SCHEMA.target])
-            for at in range(24):
-                person = burnt and name == TARGET and at == 3
-                lactate = LACTATE if name == TARGET and at < lactates else ""
-                table.writerow([40 + at, lactate, "burns" if person else ("general", "stroke")[at % 2], at % 2])
+        rows = []
+        for at in range(24):
+            person = burnt and name == TARGET and at == 3
+            lactate = LACTATE if name == TARGET and at < lactates else ""
+            rows.append([40 + at, lactate, "burns" if person else ("general", "stroke")[at % 2], at % 2])
+        columns = [*(column.name for column in SCHEMA.features), SCHEMA.target]
+        files[name] = write_table(folder / f"{name}.csv", columns, rows)
     return files
 
 

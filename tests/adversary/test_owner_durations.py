@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.oracle import TERMS
+from adversary.pairwise_works import answered, opened
 from adversary.stage import Regression
-from adversary.test_hub_pairwise_works import answered, opened
 from clocks import in_virtual_time
 from hanse_datapod.answers import plain
 from hanse_datapod.masking import answer

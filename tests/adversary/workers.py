@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +46,6 @@ class InThread:
 def on(data: DataSettings, code: Path | None = None, foreign: ForeignSettings | None = None) -> ProcessWorker:
     """The worker for these data: of studies where they are genotypes, else of training."""
     return ProcessWorker(data, InThread(studies=data.is_genotypes), code, foreign=foreign)
-
-
-def of_ages(folder: Path, ages: Sequence[Sequence[float]]) -> Callable[[int], ProcessWorker]:
-    """Makes a site's worker by its number: tables `age` and `died`, of whom every second has, for training and test."""
-
-    def worker(index: int) -> ProcessWorker:
-        path = folder / f"{index}.csv"
-        with path.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["age", "died"])
-            table.writerows((age, at % 2) for at, age in enumerate(ages[index]))
-        return on(DataSettings(train=path, test=path))
-
-    return worker
 
 
 def _nothing() -> dict[str, Any]:

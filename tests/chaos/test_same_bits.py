@@ -23,8 +23,9 @@ import pytest
 import pytest_asyncio
 
 from e2e.algorithm_jobs import SCHEMA, SITES, write_images
+from e2e.digits_runs import digest, files_of
 from e2e.killed import kill
-from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 
 SERVICES = ["coordinator", "aggregator", "compensator", "model-registry", "nats-server", "object-store"]
@@ -89,21 +90,11 @@ class Scene:
         return self.digests[training]
 
 
-async def digest(run: Run) -> str:
-    """The final model's digest; fails where the run did."""
-    await asyncio.to_thread(run.wait)
-    assert run.state == "completed", f"{run.state}: {run.view.reason}"
-    assert run.view.model_digest is not None
-    return run.view.model_digest
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("chaos")
     write_images(folder / "data")
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = files_of(folder / "data", SITES)
     async with Deployment(folder, "digits", files, SCHEMA) as deployment:
         yield Scene(deployment)
 

@@ -96,17 +96,28 @@ def of_kind(manifests: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
     return {str(one["metadata"]["name"]): one for one in manifests if one["kind"] == kind}
 
 
-def pods(manifests: Sequence[Manifest]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The pod specification of everything that makes pods, with `Kind/name` of what makes it."""
+def templates(manifests: Sequence[Manifest]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each pod of everything that makes pods, labels and all, with `Kind/name` of what makes it."""
     for one in manifests:
         place = f"{one['kind']}/{one['metadata']['name']}"
         match one["kind"]:
             case "Pod":
-                yield place, one["spec"]
+                yield place, one
             case "CronJob":
-                yield place, one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+                yield place, one["spec"]["jobTemplate"]["spec"]["template"]
             case "Deployment" | "StatefulSet" | "DaemonSet" | "Job":
-                yield place, one["spec"]["template"]["spec"]
+                yield place, one["spec"]["template"]
+
+
+def pods(manifests: Sequence[Manifest]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The specifications of these pods."""
+    for place, template in templates(manifests):
+        yield place, template["spec"]
+
+
+def pod_of(manifests: Sequence[Manifest], kind: str, name: str) -> dict[str, Any]:
+    """The specification of the pod that one of them makes."""
+    return dict(pods(manifests))[f"{kind}/{name}"]
 
 
 def containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:

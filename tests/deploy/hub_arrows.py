@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from deploy.charts import Manifest, of_kind
 from hanse_fabric.subjects import SUBJECTS, Role
 from hanse_operations.servers.seaweedfs import IDENTITIES
 
@@ -34,6 +35,10 @@ def arrows_of_code() -> set[Arrow]:
     # `helm test` plays the owner and sites: through the API, and with what a site is given.
     found |= {Arrow("console", "coordinator", API)}  # the contract of its imports leaves it nothing else
     return found | {Arrow("test", "coordinator", API), Arrow("test", "nats", BUS), Arrow("test", "store", STORE)}
+
+
+def policies(manifests: Sequence[Manifest]) -> list[Manifest]:
+    return list(of_kind(manifests, "NetworkPolicy").values())
 
 
 def arrows_out(policies: Sequence[Mapping[str, Any]]) -> set[Arrow]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
+from deploy.charts import Manifest, Render, Text, containers, of_kind, pod_of, pods
 from deploy.value_sets import CODE, CODE_DIGEST, SITE, VALUES
 from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.policy.site_policy import load_policy
@@ -135,7 +135,7 @@ def test_site_code_arrives_with_the_bytes_whose_digest_the_policy_has(render: Re
 def test_policy_and_site_code_may_lie_on_volumes(render: Render) -> None:
     manifests = render(CHART, VALUES[CHART]["files-on-volumes"])
     for kind, name in (("StatefulSet", "demo-hanse-datapod"), ("Deployment", "demo-hanse-pool-processors")):
-        pod = of_kind(manifests, kind)[name]["spec"]["template"]["spec"]
+        pod = pod_of(manifests, kind, name)
         given = {one["name"]: one.get("value") for one in containers(pod)[0]["env"]}
         assert given["HANSE_CODE"] == "/etc/hanse/code/ward.py"
         volumes = {one["name"]: one.get("persistentVolumeClaim") for one in pod["volumes"]}

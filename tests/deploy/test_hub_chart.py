@@ -1,9 +1,8 @@
-"""The hub's chart is held to the code that it starts: settings, secrets, arrows, streams; and it refuses nonsense."""
+"""The hub's chart is held to the code that it starts: settings, servers, scaling; and it refuses nonsense."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.charts import CHARTS, Render, Text, containers, of_kind, pods
-from deploy.hub_arrows import arrows_in, arrows_of_code, arrows_out, chosen
+from deploy.charts import CHARTS, Render, Text, containers, of_kind, pod_of, templates
+from deploy.hub_arrows import arrows_out, policies
 from deploy.value_sets import EVERYTHING, PRODUCTION
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_console.settings import ConsoleSettings
@@ -24,9 +23,8 @@ from hanse_fabric.settings import describe
 from hanse_fabric.subjects import JOB
 from hanse_fabric.telemetry import catalogue
 from hanse_model_registry.settings import RegistrySettings
-from hanse_operations.__main__ import main as deploy
 from hanse_operations.bus.server import write_server_config
-from hanse_operations.secrets.wanted import Wishes, names, wanted
+from hanse_operations.secrets.wanted import Wishes, wanted
 from hanse_operations.servers.program import find_binary
 
 SERVICES = {
@@ -35,72 +33,9 @@ SERVICES = {
     "model-registry": ("Deployment", RegistrySettings),
     "console": ("Deployment", ConsoleSettings),
 }
+
+
 BOUNDS = ("max_payload", "max_control_line", "max_connections", "authorization", "write_deadline", "ping_interval")
-FEDERATED: dict[str, Any] = {**EVERYTHING, "nats": {}, "store": {}}
-"""Everything, with sites in this cluster."""
-
-
-def component(manifest: dict[str, Any]) -> str:
-    return str(manifest["metadata"]["labels"]["app.kubernetes.io/component"])
-
-
-def policies(render: Render, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    return list(of_kind(render("hanse", values), "NetworkPolicy").values())
-
-
-def test_network_policies_are_the_arrows_of_the_code(render: Render) -> None:
-    rendered = policies(render, FEDERATED)
-    assert arrows_out(rendered) == arrows_of_code()
-    assert arrows_in(rendered) == arrows_of_code()
-
-
-def test_arrows_to_what_is_not_in_the_release_leave_it_by_the_port_of_its_address(render: Render) -> None:
-    rendered = {one["metadata"]["name"]: one for one in policies(render, PRODUCTION)}
-    assert {arrow.target for arrow in arrows_out(list(rendered.values()))} == {"coordinator"}
-    speakers = {"bus": {arrow.source for arrow in arrows_of_code() if arrow.target == "nats"}}
-    speakers["store"] = {arrow.source for arrow in arrows_of_code() if arrow.target == "store"} - {"state"}
-    for what, port in (("bus", 4222), ("store", 443)):
-        policy = rendered[f"demo-hanse-out-{what}"]
-        assert set(chosen(policy)) == speakers[what] - {"compensator", "nats"}
-        assert [rule["ports"] for rule in policy["spec"]["egress"]] == [[{"protocol": "TCP", "port": port}]]
-
-
-def test_network_policies_deny_every_pod_of_the_release_what_no_policy_allows(render: Render) -> None:
-    rendered = {one["metadata"]["name"]: one["spec"] for one in policies(render)}
-    deny = rendered["demo-hanse-deny"]
-    assert deny["policyTypes"] == ["Ingress", "Egress"]
-    assert not {"ingress", "egress"} & set(deny)
-    release = {"app.kubernetes.io/name": "hanse", "app.kubernetes.io/instance": "demo"}
-    assert deny["podSelector"] == {"matchLabels": release}
-    for place, pod in [(one, made) for one, made in each_template(render("hanse", FEDERATED))]:
-        assert release.items() <= pod["metadata"]["labels"].items(), place
-
-
-def each_template(manifests: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for one in manifests:
-        spec = one.get("spec", {})
-        template = spec.get("jobTemplate", {}).get("spec", spec).get("template") if one["kind"] != "Pod" else one
-        if template is not None and list(pods([one])):
-            found.append((f"{one['kind']}/{one['metadata']['name']}", template))
-    return found
-
-
-def test_only_the_job_that_makes_keys_reaches_the_api_server(render: Render) -> None:
-    ports = {443, 6443}
-    found = {}
-    for one in policies(render):
-        for rule in one["spec"].get("egress", []):
-            if ports & {port["port"] for port in rule["ports"]}:
-                found[one["metadata"]["name"]] = one
-    # The policy of the hooks: it must be there while they run, before the other policies and after them.
-    hooks = {"demo-hanse-keys": "pre-install,pre-upgrade", "demo-hanse-keys-delete": "post-delete"}
-    assert {name: one["metadata"]["annotations"]["helm.sh/hook"] for name, one in found.items()} == hooks
-    jobs = of_kind(render("hanse"), "Job")
-    for name, one in found.items():
-        assert chosen(one) == ["keys"]
-        weights = [each["metadata"]["annotations"]["helm.sh/hook-weight"] for each in (one, jobs[name])]
-        assert int(weights[0]) < int(weights[1])
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -109,7 +44,7 @@ def test_services_are_given_settings_that_they_have(service: str, values: dict[s
     kind, settings = SERVICES[service]
     manifests = render("hanse", values)
     known = {row.env for row in describe(settings)}
-    pod = of_kind(manifests, kind)[f"demo-hanse-{service}"]["spec"]["template"]["spec"]
+    pod = pod_of(manifests, kind, f"demo-hanse-{service}")
     (container,) = pod["containers"]
     given = {one["name"]: one.get("value") for one in container["env"]}
     if "envFrom" in container:
@@ -124,20 +59,8 @@ def test_services_are_given_settings_that_they_have(service: str, values: dict[s
 
 
 def environment(manifests: list[dict[str, Any]], kind: str, service: str) -> dict[str, Any]:
-    pod = of_kind(manifests, kind)[f"demo-hanse-{service}"]["spec"]["template"]["spec"]
+    pod = pod_of(manifests, kind, f"demo-hanse-{service}")
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod["containers"][0]["env"]}
-
-
-def test_the_console_has_no_key_but_the_secret_by_which_the_coordinator_believes_it(render: Render) -> None:
-    manifests = render("hanse", FEDERATED)
-    pod = of_kind(manifests, "Deployment")["demo-hanse-console"]["spec"]["template"]["spec"]
-    assert [volume for volume in pod["volumes"] if "emptyDir" not in volume] == []
-    assert "envFrom" not in pod["containers"][0], "it is told of neither bus nor store"
-    ref = {"secretKeyRef": {"name": "demo-hanse-proxy-secret", "key": "proxy_secret", "optional": True}}
-    holders = [place for place, one in pods(manifests) for container in one["containers"]
-               if ref in [each.get("valueFrom") for each in container.get("env", [])]]  # fmt: skip
-    assert sorted(holders) == ["Deployment/demo-hanse-console", "StatefulSet/demo-hanse-coordinator"]
-    assert wanted({}, Wishes(), datetime.now(UTC))["proxy-secret"]["proxy_secret"]
 
 
 def test_without_the_console_nothing_of_it_is_left(render: Render) -> None:
@@ -146,7 +69,7 @@ def test_without_the_console_nothing_of_it_is_left(render: Render) -> None:
     )
     assert not [one for one in manifests if "console" in one["metadata"]["name"]]
     assert "HANSE_PROXY_SECRET" not in environment(manifests, "StatefulSet", "coordinator")
-    assert not [arrow for arrow in arrows_out(list(of_kind(manifests, "NetworkPolicy").values())) if "console" in arrow]
+    assert not [arrow for arrow in arrows_out(policies(manifests)) if "console" in arrow]
 
 
 PRIVATE = "10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fc00::/7"
@@ -183,94 +106,16 @@ def test_behind_an_ingress_people_are_told_apart_and_links_lead_to_the_console(
 
 def test_pods_are_given_longer_to_stop_than_services_take(render: Render) -> None:
     manifests = render("hanse", {"coordinator": {"grace": 45}})
-    pod = of_kind(manifests, "StatefulSet")["demo-hanse-coordinator"]["spec"]["template"]["spec"]
+    pod = pod_of(manifests, "StatefulSet", "demo-hanse-coordinator")
     (container,) = pod["containers"]
     assert {"name": "HANSE_GRACE", "value": "45"} in container["env"]
     assert pod["terminationGracePeriodSeconds"] >= 45 + 5 + 5
     for kind, _ in SERVICES.values():
-        for one in of_kind(manifests, kind).values():
-            environment = {each["name"]: each.get("value") for each in containers_of(one)[0].get("env", [])}
+        for one in of_kind(manifests, kind):
+            pod = pod_of(manifests, kind, one)
+            environment = {each["name"]: each.get("value") for each in containers(pod)[0].get("env", [])}
             if "HANSE_GRACE" in environment:
-                assert one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > int(
-                    environment["HANSE_GRACE"]
-                )
-
-
-def containers_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    return containers(manifest["spec"]["template"]["spec"])
-
-
-def test_secrets_of_pods_are_those_that_the_keys_job_makes(render: Render) -> None:
-    made = wanted({}, Wishes(hosts=["bus"], tls=True, store_server=True, compensator=True), datetime.now(UTC))
-    manifests = render("hanse", FEDERATED)
-    asked: set[tuple[str, str]] = set()
-    for _, pod in pods(manifests):
-        for volume in pod.get("volumes", []):
-            sources = [volume, *volume.get("projected", {}).get("sources", [])]
-            for source in sources:
-                secret = source.get("secret")
-                if secret is not None:
-                    name = secret.get("secretName") or secret["name"]
-                    asked |= {(name, item["key"]) for item in secret.get("items", [{"key": "tls.crt"}])}
-        for one in containers(pod):
-            refs = [each["valueFrom"].get("secretKeyRef") for each in one.get("env", []) if "valueFrom" in each]
-            asked |= {(ref["name"], ref["key"]) for ref in refs if ref}
-    given = {("oidc", "client_secret")}  # the operator's own, by the values
-    assert given <= asked
-    for name, key in asked - given:
-        assert key in made[name.removeprefix("demo-hanse-")], f"{name}: {key}"
-
-
-def test_the_keys_job_may_touch_its_own_secrets_and_no_others(render: Render) -> None:
-    roles = of_kind(render("hanse"), "Role")
-    every = Wishes(hosts=["bus"], tls=True, store_server=True, compensator=True)
-    allowed = {f"demo-hanse-{name}" for name in names(every)}
-    assert set(roles) == {"demo-hanse-keys", "demo-hanse-keys-delete"}
-    for role in roles.values():
-        for rule in role["rules"]:
-            if rule["resources"] == ["pods"]:  # that of `helm test`
-                assert rule["verbs"] == ["delete"]
-                assert rule["resourceNames"] == [*of_kind(render("hanse"), "Pod")]
-                continue
-            assert rule["resources"] == ["secrets"]
-            if rule["verbs"] != ["create"]:  # a name cannot be given with what does not exist yet
-                assert set(rule["resourceNames"]) == allowed
-                assert set(rule["verbs"]) <= {"get", "patch", "delete"}
-
-
-def test_no_service_account_but_those_named_has_rights_in_the_cluster(render: Render) -> None:
-    manifests = render("hanse", EVERYTHING)
-    bound = {subject["name"] for one in of_kind(manifests, "RoleBinding").values() for subject in one["subjects"]}
-    assert bound == {"demo-hanse-keys", "demo-hanse-keys-delete"}
-    assert not of_kind(manifests, "ClusterRole")
-    used = [pod["serviceAccountName"] for place, pod in pods(manifests) if place.startswith(("Stateful", "Deploy"))]
-    assert len(set(used)) == len(used), "two services share an account"
-
-
-def test_the_coordinator_has_the_keys_to_sign_with_and_not_the_operators(render: Render) -> None:
-    spec = of_kind(render("hanse"), "StatefulSet")["demo-hanse-coordinator"]["spec"]["template"]["spec"]
-    (authority,) = [one["secret"] for one in spec["volumes"] if one["name"] == "authority"]
-    assert {item["path"] for item in authority["items"]} == {
-        "account.pub", "region-hub.pub", "region-hub-signer.seed", "signer.seed", "system.seed",
-    }  # fmt: skip
-    others = [pod for place, pod in pods(render("hanse", FEDERATED)) if place != "StatefulSet/demo-hanse-coordinator"]
-    assert "authority" not in json.dumps(others)
-
-
-def test_the_coordinator_has_what_signs_tokens_of_each_region_and_no_more(render: Render) -> None:
-    made = render("hanse", EVERYTHING)
-    spec = of_kind(made, "StatefulSet")["demo-hanse-coordinator"]["spec"]["template"]["spec"]
-    (authority,) = [one["secret"] for one in spec["volumes"] if one["name"] == "authority"]
-    given = {item["path"] for item in authority["items"]}
-    regions = {f"region-{region}{what}" for region in ("hub", "eu", "us") for what in (".pub", "-signer.seed")}
-    assert given == {"account.pub", "signer.seed", "system.seed"} | regions
-    (container,) = spec["containers"]
-    (urls,) = [one["value"] for one in container["env"] if one["name"] == "HANSE_BUS_REGION_URLS"]
-    assert urls == "eu=tls://leaf.eu.example.org:4222"
-    (keys,) = of_kind(made, "Job")["demo-hanse-keys"]["spec"]["template"]["spec"]["containers"]
-    asked = [word.removeprefix("--region=") for word in keys["args"] if word.startswith("--region=")]
-    secrets = wanted({}, Wishes(regions=asked), datetime.now(UTC))["authority"]
-    assert given <= secrets.keys()
+                assert pod["terminationGracePeriodSeconds"] > int(environment["HANSE_GRACE"])
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -300,18 +145,6 @@ def test_the_real_nats_server_takes_the_configuration(replicas: int, render: Ren
     assert ("nats-route://demo-hanse-nats-2.demo-hanse-nats-pods:6222" in config) is (replicas == 3)
 
 
-def test_the_certificate_of_the_bus_is_for_every_name_that_it_is_reached_by(render: Render) -> None:
-    values = {
-        "nats": {"publicUrl": "tls://bus.example.org:4222,tls://bus2.example.org:4222"},
-        "tls": {"hosts": ["other.example.org"]},
-    }
-    (keys,) = [one for name, one in of_kind(render("hanse", values), "Job").items() if name == "demo-hanse-keys"]
-    (hosts,) = [each for each in containers_of(keys)[0]["args"] if each.startswith("--hosts=")]
-    told = set(hosts.removeprefix("--hosts=").split(","))
-    assert {"demo-hanse-nats", "*.demo-hanse-nats-pods", "demo-hanse-nats.hanse.svc.cluster.local", "localhost"} <= told
-    assert {"bus.example.org", "bus2.example.org", "other.example.org"} <= told
-
-
 def test_the_queue_of_aggregators_scales_them(render: Render) -> None:
     keda = of_kind(render("hanse", PRODUCTION), "ScaledObject")["demo-hanse-aggregator"]["spec"]
     (trigger,) = keda["triggers"]
@@ -327,7 +160,7 @@ def test_the_queue_of_aggregators_scales_them(render: Render) -> None:
 
 
 def test_an_aggregator_with_a_gpu_takes_the_image_with_torch_and_the_gpu(render: Render) -> None:
-    spec = of_kind(render("hanse", EVERYTHING), "Deployment")["demo-hanse-aggregator"]["spec"]["template"]["spec"]
+    spec = pod_of(render("hanse", EVERYTHING), "Deployment", "demo-hanse-aggregator")
     (container,) = spec["containers"]
     assert container["image"] == "registry.example.org/hanse/hanse-aggregator-gpu:0.1.0"
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -350,10 +183,10 @@ def test_alerts_and_dashboards_arrive_as_they_are_written(render: Render) -> Non
 def test_every_monitor_finds_a_port_of_what_it_looks_for(render: Render) -> None:
     manifests = render("hanse", EVERYTHING)
     ports = {
-        component({"metadata": template["metadata"]}): {
+        template["metadata"]["labels"]["app.kubernetes.io/component"]: {
             port["name"] for one in containers(template["spec"]) for port in one.get("ports", [])
         }
-        for _, template in each_template(manifests)
+        for _, template in templates(manifests)
     }
     for monitor in of_kind(manifests, "PodMonitor").values():
         if "matchExpressions" in monitor["spec"]["selector"]:
@@ -399,75 +232,9 @@ def test_the_notes_say_what_to_type_next(notes: Text) -> None:
     assert "kubectl -n hanse get secret demo-hanse-operator-key" in told
 
 
-def test_a_state_job_gets_another_name_when_its_specification_changes(render: Render) -> None:
-    def name(**values: Any) -> str:
-        (found,) = [one for one in of_kind(render("hanse", values), "Job") if "-state-" in one and "before" not in one]
-        return found
-
-    assert name() == name(hub={"name": "another"})
-    assert name() != name(**{"global": {"image": {"tag": "0.1.1"}}})
-
-
-def test_the_refusal_of_a_downgrade_comes_before_the_upgrade(render: Render) -> None:
-    job = of_kind(render("hanse"), "Job")["demo-hanse-state-before"]
-    keys = of_kind(render("hanse"), "Job")["demo-hanse-keys"]
-    hooks = job["metadata"]["annotations"]["helm.sh/hook"].split(",")
-    assert hooks == ["pre-upgrade", "pre-rollback"]
-    assert int(keys["metadata"]["annotations"]["helm.sh/hook-weight"]) < int(
-        job["metadata"]["annotations"]["helm.sh/hook-weight"]
-    )
-
-
-def test_jobs_of_the_deployment_are_called_as_it_understands_them(
-    render: Render, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [*os.environ]:
-        if name.startswith(("HANSE_", "KUBERNETES_")):
-            monkeypatch.delenv(name)
-    restore = {"backup": {"enabled": True, "restore": {"from": "2026-11-21", "force": True}}}
-    called = set()
-    for values in ({}, EVERYTHING, PRODUCTION, restore):
-        for _, pod in pods(render("hanse", values)):
-            for one in containers(pod):
-                if one.get("command", [])[:3] == ["python", "-m", "hanse_operations"]:
-                    called.add((*one["command"][3:], *one["args"]))
-    assert {command for command, *_ in called} == {"secrets", "state", "backup", "restore"}
-    for words in called:
-        try:
-            status = deploy(list(words))  # no bus, store or Kubernetes: it must fail by that alone
-        except SystemExit:
-            pytest.fail(f"{words}: {capsys.readouterr().err}")
-        told = capsys.readouterr().err
-        assert status != 0
-        assert "HANSE_BUS_URL" in told or "HANSE_STORE_URL" in told or "Kubernetes" in told, told
-
-
-def test_the_chart_adds_nothing_but_a_job_for_a_restore(render: Render) -> None:
-    def without_job(values: dict[str, Any]) -> set[tuple[str, str]]:
-        every = render("hanse", {**values, "tests": {"enabled": False}})
-        return {(one["kind"], one["metadata"]["name"]) for one in every if "-restore-" not in one["metadata"]["name"]}
-
-    with_it = render("hanse", {"backup": {"restore": {"from": "newest"}}})
-    (job,) = [one for name, one in of_kind(with_it, "Job").items() if "-restore-" in name]
-    account = job["spec"]["template"]["spec"]["serviceAccountName"]
-    assert account in of_kind(render("hanse"), "ServiceAccount")
-    assert without_job({"backup": {"restore": {"from": "newest"}}}) == without_job({})
-    assert any(arrow.source == "restore" for arrow in arrows_out(policies(render)))
-
-
-def test_an_upgrade_restores_nothing_whatever_was_left_in_the_values(render: Render) -> None:
-    values = {"backup": {"restore": {"from": "newest", "force": True}}}
-
-    def jobs(**options: Any) -> list[str]:
-        return [name for name in of_kind(render("hanse", values, **options), "Job") if "-restore-" in name]
-
-    assert len(jobs()) == 1
-    assert jobs(upgrade=True) == []
-
-
 def test_a_nats_server_that_has_not_its_streams_yet_is_not_ready(render: Render) -> None:
     """The startup probe asks for the whole health; what is asked later must not end a server for a peer's fault."""
-    pod = of_kind(render("hanse", {}), "StatefulSet")["demo-hanse-nats"]["spec"]["template"]["spec"]
+    pod = pod_of(render("hanse", {}), "StatefulSet", "demo-hanse-nats")
     (server,) = (each for each in containers(pod) if each["name"] == "nats")
     assert server["startupProbe"]["httpGet"]["path"] == "/healthz"
     assert server["livenessProbe"]["httpGet"]["path"] == "/healthz?js-enabled-only=true"

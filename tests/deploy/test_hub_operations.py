@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
+from deploy.charts import Manifest, Render, Text, containers, of_kind, pod_of, pods
 from deploy.hub_arrows import chosen
 from deploy.value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
 from hanse_coordinator.settings import CoordinatorSettings, roles_of
@@ -19,8 +19,7 @@ GIB = 1 << 30
 
 def server(manifests: list[Manifest], name: str) -> dict[str, Any]:
     """The first container of a StatefulSet."""
-    spec = of_kind(manifests, "StatefulSet")[f"demo-hanse-{name}"]["spec"]["template"]["spec"]
-    return containers(spec)[0]
+    return containers(pod_of(manifests, "StatefulSet", f"demo-hanse-{name}"))[0]
 
 
 def variable(container: dict[str, Any], name: str) -> str:

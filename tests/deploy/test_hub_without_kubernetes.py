@@ -7,7 +7,6 @@ import functools
 import re
 import shlex
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -19,13 +18,14 @@ import typer.main
 import yaml
 
 from deploy.charts import ROOT
+from deploy.systemd_units import COPIED, UNITS, analyze, directives, machine_with
 from hanse.cli.app import build
 from hanse.embedded.hub import _SERVER_GRACE
 from hanse.embedded.processes import ChildSpec
 from hanse.hub_here import DEFAULT_STATE
 from hanse_fabric.settings import PREFIX, registered_settings
 
-UNITS = ROOT / "packaging" / "systemd"
+UNIT = "hanse-hub.service"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose-hub.yaml").read_text())
 HUB: dict[str, Any] = COMPOSE["services"]["hub"]
 PORT_OPTIONS = ("port", "bus_port", "store_port", "console_port")
@@ -46,23 +46,13 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def directives(name: str = "hanse-hub.service") -> dict[str, list[str]]:
-    """Of a unit or a drop-in; each may be there several times."""
-    found: dict[str, list[str]] = {}
-    for line in (UNITS / name).read_text().splitlines():
-        key, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
-
-
 def environment() -> dict[str, str]:
     """Of the file that the unit reads."""
     lines = (UNITS / "hub.env").read_text().splitlines()
     return dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
 
 
-def command(unit: str = "hanse-hub.service", credentials: str = "/run/credentials") -> list[str]:
+def command(unit: str = UNIT, credentials: str = "/run/credentials") -> list[str]:
     """The words that systemd makes of ExecStart."""
     given, places = environment(), {"%S": "/var/lib", "%d": credentials}
     words: list[str] = []
@@ -79,34 +69,28 @@ def test_the_unit_calls_the_command_with_options_that_it_has() -> None:
     program, up, *words = command()
     assert (program, up) == ("/opt/hanse/bin/hanse", "up")
     found = parsed(words)
-    assert found["state"] == Path("/var/lib") / directives()["StateDirectory"][0]
+    assert found["state"] == Path("/var/lib") / directives(UNIT)["StateDirectory"][0]
     assert found["public"] == environment()["HUB_NAME"]
     assert found["link"] is False, "a link for the first sign-in would be in the journal"
     assert len({found[name] for name in PORT_OPTIONS} - {None}) == len(PORT_OPTIONS)
-    assert float(directives()["TimeoutStopSec"][0]) > GRACE_S
-    assert directives()["KillMode"] == ["mixed"], "the services are stopped by `hanse up` itself"
+    assert float(directives(UNIT)["TimeoutStopSec"][0]) > GRACE_S
+    assert directives(UNIT)["KillMode"] == ["mixed"], "the services are stopped by `hanse up` itself"
 
 
 def test_the_file_of_the_unit_has_names_that_somebody_reads() -> None:
-    assert directives()["EnvironmentFile"] == ["/etc/hanse/hub.env"]
+    assert directives(UNIT)["EnvironmentFile"] == ["/etc/hanse/hub.env"]
     known = {f"{PREFIX}{name.upper()}" for kind in registered_settings().values() for name in kind.model_fields}
     offered = set(re.findall(r"^#? ?([A-Z_]+)=", (UNITS / "hub.env").read_text(), re.MULTILINE))
     assert offered <= known | {"HUB_NAME", "HUB_OPTIONS"}
-    assert {name for each in directives()["Environment"] for name in [each.partition("=")[0]]} <= known
+    assert {name for each in directives(UNIT)["Environment"] for name in [each.partition("=")[0]]} <= known
 
 
 def test_the_unit_keeps_every_restriction_that_the_datapod_s_has() -> None:
-    ours, theirs = directives(), directives("hanse-datapod.service")
+    ours, theirs = directives(UNIT), directives("hanse-datapod.service")
     own = {
-        "User",
-        "Group",
-        "ExecStart",
-        "Environment",
-        "LoadCredential",
-        "StateDirectory",
-        "Description",
+        "User", "Group", "ExecStart", "Environment", "LoadCredential", "StateDirectory", "Description",
         "TimeoutStopSec",
-    }
+    }  # fmt: skip
     sizes = {"MemoryMax", "TasksMax"}
     loosened = {name for name, values in theirs.items() if name not in own | sizes and ours.get(name) != values}
     # A hub reads nobody's home, and needs no calls by which a worker closes itself in.
@@ -123,10 +107,8 @@ def test_the_drop_in_for_a_certificate_changes_nothing_but_the_certificate(tmp_p
     for name in ("hub.pem", "hub.key"):
         (tmp_path / name).touch()
     assert directives("hub-certificate.conf")["ExecStart"][0] == "", "the unit's own command is taken away first"
-    assert [each.partition(":")[0] for each in directives("hub-certificate.conf")["LoadCredential"]] == [
-        "hub.pem",
-        "hub.key",
-    ]
+    loaded = [each.partition(":")[0] for each in directives("hub-certificate.conf")["LoadCredential"]]
+    assert loaded == ["hub.pem", "hub.key"]
     given = parsed(command("hub-certificate.conf", str(tmp_path))[2:])
     own = parsed(command()[2:])
     assert {name for name in own if own[name] != given[name]} == {"cert", "key"}
@@ -143,35 +125,19 @@ def test_the_drop_in_for_low_ports_gives_one_capability() -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A root folder with the unit and the targets that it names; skips without systemd."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not on this machine")
-    units = tmp_path / "etc" / "systemd" / "system"
-    (units / "hanse-hub.service.d").mkdir(parents=True)
-    shutil.copy(UNITS / "hanse-hub.service", units)
-    for target in ("sysinit", "basic", "shutdown", "network-online", "multi-user"):
-        (units / f"{target}.target").write_text(f"[Unit]\nDescription={target}\n")
-    program = tmp_path / "opt" / "hanse" / "bin" / "hanse"
-    program.parent.mkdir(parents=True)
-    program.touch(mode=0o755)
-    return tmp_path
-
-
-def analyze(machine: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    asked = ["systemd-analyze", *words, f"--root={machine}", "hanse-hub.service"]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    return machine_with(tmp_path, UNIT, "hanse")
 
 
 def test_systemd_understands_every_line_of_the_unit_and_its_drop_ins(machine: Path) -> None:
     for name in (None, *DROP_INS):
         if name is not None:
-            shutil.copy(UNITS / name, machine / "etc/systemd/system/hanse-hub.service.d")
-        done = analyze(machine, "verify", "--man=no")
+            shutil.copy(UNITS / name, machine / COPIED / f"{UNIT}.d")
+        done = analyze(machine, UNIT, "verify", "--man=no")
         assert (done.returncode, done.stderr) == (0, ""), name
 
 
 def test_systemd_finds_the_unit_hardly_exposed(machine: Path) -> None:
-    done = analyze(machine, "security", "--offline=true", "--threshold=20")
+    done = analyze(machine, UNIT, "security", "--offline=true", "--threshold=20")
     assert done.returncode == 0, done.stdout
 
 

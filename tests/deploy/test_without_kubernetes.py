@@ -6,18 +6,18 @@ import itertools
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.charts import ROOT
+from deploy.systemd_units import COPIED, UNITS, analyze, directives, machine_with
 from hanse_datapod.cli import parser
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric.settings import PREFIX
 
-UNITS = ROOT / "packaging" / "systemd"
+UNIT = "hanse-datapod.service"
 DOCS = ROOT / "docs" / "site-administrator.md"
 SETTINGS = {f"{PREFIX}{name.upper()}" for name in DatapodSettings.model_fields} | {f"{PREFIX}CONFIG"}
 
@@ -33,16 +33,6 @@ def docker_line() -> list[str]:
 def after(words: list[str], option: str) -> list[str]:
     """What stands after each `option`."""
     return [value for word, value in itertools.pairwise(words) if word == option]
-
-
-def directives() -> dict[str, list[str]]:
-    """Of the unit; each may be there several times."""
-    found: dict[str, list[str]] = {}
-    for line in (UNITS / "hanse-datapod.service").read_text().splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found.setdefault(name, []).append(value)
-    return found
 
 
 def test_the_docker_line_sets_settings_that_exist_to_paths_that_it_mounts() -> None:
@@ -69,18 +59,18 @@ def test_the_docker_line_gives_the_container_nothing_that_it_does_not_need() -> 
 
 
 def test_the_unit_sets_settings_that_exist_and_calls_a_command_that_exists() -> None:
-    given = dict(each.partition("=")[::2] for each in directives()["Environment"])
+    given = dict(each.partition("=")[::2] for each in directives(UNIT)["Environment"])
     assert set(given) <= SETTINGS
-    assert given["HANSE_HOME"] == f"%S/{directives()['StateDirectory'][0]}"
-    (command,) = directives()["ExecStart"]
+    assert given["HANSE_HOME"] == f"%S/{directives(UNIT)['StateDirectory'][0]}"
+    (command,) = directives(UNIT)["ExecStart"]
     _, dash_m, module, *arguments = shlex.split(command)
     assert (dash_m, module) == ("-m", "hanse_datapod")
     assert parser(rehearsals=False).parse_args(arguments).command == "run"
-    assert float(directives()["TimeoutStopSec"][0]) > float(given["HANSE_GRACE"])
+    assert float(directives(UNIT)["TimeoutStopSec"][0]) > float(given["HANSE_GRACE"])
 
 
 def test_the_unit_is_hardened() -> None:
-    found = directives()
+    found = directives(UNIT)
     for name, value in {
         "NoNewPrivileges": "yes",
         "ProtectSystem": "strict",
@@ -101,37 +91,20 @@ def test_the_settings_file_of_the_unit_has_settings_that_exist() -> None:
     assert set(yaml.safe_load(text)) <= set(DatapodSettings.model_fields)
     offered = set(re.findall(r"^#? ?([a-z_]+):", text, re.MULTILINE))
     assert offered <= set(DatapodSettings.model_fields)
-    assert directives()["LoadCredential"] == ["datapod.yaml:/etc/hanse/datapod.yaml"]
+    assert directives(UNIT)["LoadCredential"] == ["datapod.yaml:/etc/hanse/datapod.yaml"]
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A root folder with the unit, the drop-in for GPUs, and the targets that it names; skips without systemd."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not on this machine")
-    units = tmp_path / "etc" / "systemd" / "system"
-    (units / "hanse-datapod.service.d").mkdir(parents=True)
-    shutil.copy(UNITS / "hanse-datapod.service", units)
-    shutil.copy(UNITS / "gpu.conf", units / "hanse-datapod.service.d")
-    for target in ("sysinit", "basic", "shutdown", "network-online", "multi-user"):
-        (units / f"{target}.target").write_text(f"[Unit]\nDescription={target}\n")
-    python = tmp_path / "opt" / "hanse" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch(mode=0o755)
-    return tmp_path
+    return machine_with(tmp_path, UNIT, "python")
 
 
-def analyze(machine: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = ["systemd-analyze", *words, f"--root={machine}", "hanse-datapod.service"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def test_systemd_understands_every_line_of_the_unit(machine: Path) -> None:
-    done = analyze(machine, "verify", "--man=no")
+def test_systemd_understands_every_line_of_the_unit_and_the_drop_in_for_gpus(machine: Path) -> None:
+    shutil.copy(UNITS / "gpu.conf", machine / COPIED / f"{UNIT}.d")
+    done = analyze(machine, UNIT, "verify", "--man=no")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_systemd_finds_the_unit_hardly_exposed(machine: Path) -> None:
-    (machine / "etc/systemd/system/hanse-datapod.service.d/gpu.conf").unlink()
-    done = analyze(machine, "security", "--offline=true", "--threshold=30")
+    done = analyze(machine, UNIT, "security", "--offline=true", "--threshold=30")
     assert done.returncode == 0, done.stdout

@@ -93,6 +93,8 @@ EVERYTHING: Values = {
         "dashboards": {"enabled": True},
     },
 }
+FEDERATED: Values = {**EVERYTHING, "nats": {}, "store": {}}
+"""Everything, with sites in this cluster."""
 PRODUCTION: Values = {
     "nats": {"enabled": False, "publicUrl": "tls://bus.example.org:4222"},
     "externalNats": {"url": "tls://nats-0.bus.svc:4222,tls://nats-1.bus.svc:4222", "caSecret": "bus-ca"},

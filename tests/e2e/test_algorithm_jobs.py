@@ -34,10 +34,11 @@ from e2e.algorithm_jobs import (
     job,
     write_images,
 )
+from e2e.digits_runs import files_of
 from e2e.jobs_in_memory import digest_in_memory, draws_of, named_as
 from e2e.killed import kill
 from e2e.one_site_more import online
-from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 from hanse_coordinator.runs.journal import JournalEntry
 from hanse_fabric.bus.authority import BusAuthority
@@ -68,9 +69,7 @@ class Scene:
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("algorithms")
     write_images(folder / "data")
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = files_of(folder / "data", SITES)
     policy = {"workflows": ["federated_averaging", "cyclic_weight_transfer"]}
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True, policy=policy) as deployment:
         scene = Scene(deployment, folder / "data", {})

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from e2e.digits_runs import SCHEMA, SITES, digest, share_digits, submit
 from e2e.killed import kill
 from e2e.one_site_more import add_west
-from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 from hanse_fabric.identity.sealing import SealingKey
-from hanse_learning.digits import write_shares
 
-SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 ROUNDS = 3
 # The first fits on the bus, the second goes through the object store.
 HIDDEN = {"inline": [8], "stored": [256, 64]}
@@ -43,24 +41,9 @@ def job(mode: str, size: str = "inline", *, minimum: int = 3) -> dict[str, Any]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     folder = tmp_path_factory.mktemp("masked")
-    write_shares(folder / "data", SITES, seed=3)
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = share_digits(folder / "data")
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as started:
         yield started
-
-
-async def submit(deployment: Deployment, description: dict[str, Any]) -> Run:
-    return await asyncio.to_thread(deployment.project.run, description)
-
-
-async def digest(run: Run) -> str:
-    """The final model's digest; fails where the run did."""
-    await asyncio.to_thread(run.wait)
-    assert run.state == "completed", f"{run.state}: {run.view.reason}"
-    assert run.view.model_digest is not None
-    return run.view.model_digest
 
 
 @pytest.mark.parametrize("size", sorted(HIDDEN))

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse_learning.digits import write_shares
+from e2e.digits_runs import SCHEMA, share_digits
+from hanse.embedded.deployment import Deployment
 
 SITES = ["east", "north", "south", "west"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -61,10 +60,7 @@ RUNS = [
 
 
 async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(tmp_path: Path) -> None:
-    write_shares(tmp_path / "data", SITES, seed=3)
-    files = {
-        name: SiteFiles(tmp_path / "data" / name / "train.npz", tmp_path / "data" / name / "test.npz") for name in SITES
-    }
+    files = share_digits(tmp_path / "data", SITES)
     async with Deployment(tmp_path, "digits", files, SCHEMA, nursery=True) as deployment:
         for noise, mode, multiplier in RUNS:
             run = await asyncio.to_thread(deployment.project.run, job(noise, mode, multiplier))

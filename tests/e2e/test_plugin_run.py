@@ -22,19 +22,17 @@ import pytest
 import pytest_asyncio
 
 import hanse.new
+from e2e.digits_runs import SCHEMA, SITES, share_digits
 from e2e.jobs_in_memory import digest_in_memory
 from e2e.killed import kill
-from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import read_tensors
-from hanse_learning.digits import write_shares
 from hanse_workflows.fingerprint import VERSION
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
-SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 WILD = """
 import os
 from typing import ClassVar
@@ -157,10 +155,7 @@ async def deployment(
     tmp_path_factory: pytest.TempPathFactory, site_packages: Path, digests: dict[str, str]
 ) -> AsyncIterator[Deployment]:
     folder = tmp_path_factory.mktemp("plugins")
-    write_shares(folder / "data", SITES, seed=3)
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = share_digits(folder / "data")
     policy = {
         "plugins": {"algorithms": [digests["algorithm damped"]], "codecs": [digests["codec multiples"]]},
         "workflows": ["federated_averaging", "everybody", "careless", "forgetful"],

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from e2e.digits_runs import files_of
 from e2e.one_site_more import add_west
-from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
@@ -52,9 +53,7 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     write_shares(folder / "data", SITES, seed=3)
     for name in SITES:
         as_images(folder / "data" / name)
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = files_of(folder / "data", SITES)
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as started:
         yield started
 

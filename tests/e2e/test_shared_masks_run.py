@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse.hub import Run
+from e2e.digits_runs import SCHEMA, SITES, digest, share_digits, submit
+from hanse.embedded.deployment import Deployment
 from hanse_fabric.errors import HanseError
-from hanse_learning.digits import write_shares
 
-SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 NAMES = ["sharing-1", "sharing-2", "sharing-3"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -44,23 +41,9 @@ def shared(hidden: list[int], rounds: int = 2, **masking: Any) -> dict[str, Any]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     folder = tmp_path_factory.mktemp("shared")
-    write_shares(folder / "data", SITES, seed=3)
-    files = {
-        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
-    }
+    files = share_digits(folder / "data")
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True, sharing=len(NAMES)) as started:
         yield started
-
-
-async def submit(deployment: Deployment, description: dict[str, Any]) -> Run:
-    return await asyncio.to_thread(deployment.project.run, description)
-
-
-async def digest(run: Run) -> str:
-    await asyncio.to_thread(run.wait)
-    assert run.state == "completed", f"{run.state}: {run.view.reason}"
-    assert run.view.model_digest is not None
-    return run.view.model_digest
 
 
 @pytest.mark.parametrize("hidden", [[8], [256, 64]], ids=["inline", "stored"])

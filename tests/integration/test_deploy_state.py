@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
@@ -66,8 +65,7 @@ async def test_state_of_release_0_1_0_is_brought_to_version_2_and_that_release_i
     new_nats: Callable[..., NatsServer], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = await asyncio.to_thread(new_nats)
-    creds = server.authority.service_credentials(Role.PROVISIONER)
-    bus = await NatsBus.connect(server.url, Role.PROVISIONER.value, creds=creds)
+    bus = await server.connect(Role.PROVISIONER)
     await write_state(bus, StateRecord(version=1, release="0.1.0", at=SystemClock().now()), await read_state(bus))
     with pytest.raises(HanseError, match="has version 1") as waits:
         await check_state(bus)
@@ -85,8 +83,7 @@ async def test_a_downgrade_is_refused_by_the_job_and_by_every_service(
     new_nats: Callable[..., NatsServer], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = await asyncio.to_thread(new_nats)
-    creds = server.authority.service_credentials(Role.PROVISIONER)
-    bus = await NatsBus.connect(server.url, Role.PROVISIONER.value, creds=creds)
+    bus = await server.connect(Role.PROVISIONER)
     newer = StateRecord(version=STATE_VERSION + 1, release="9.9.0", at=SystemClock().now())
     await write_state(bus, newer, await read_state(bus))
     await bus.close()

@@ -20,6 +20,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     ),
     "hanse_privacy.ledger": (
         f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_ledger_restored.py", f"{_DATAPOD}/test_budget.py",
+        f"{_DATAPOD}/test_charges.py",
     ),
     "hanse_privacy.pairwise.shares": (
         f"{_PRIVACY}/test_pairwise_shares.py", f"{_PRIVACY}/test_pairwise_sums.py",
@@ -79,9 +80,13 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py", f"{_DATAPOD}/test_plugins_policy.py",
         f"{_DATAPOD}/test_asking_policy.py", f"{_DATAPOD}/test_masking_policy.py",
     ),
-    "hanse_datapod.privacy.budget": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_ledger_restored.py"),
-    "hanse_datapod.privacy.charges": (f"{_DATAPOD}/test_budget.py",),
-    "hanse_datapod.privacy.expected": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_planned_runs.py"),
+    "hanse_datapod.privacy.budget": (
+        f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py", f"{_DATAPOD}/test_ledger_restored.py",
+    ),
+    "hanse_datapod.privacy.charges": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py"),
+    "hanse_datapod.privacy.expected": (
+        f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py", f"{_DATAPOD}/test_planned_runs.py",
+    ),
     "hanse_privacy.accounting.plan": (f"{_PRIVACY}/test_plans.py",),
     "hanse_datapod.home.outbox": (
         f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",

@@ -31,16 +31,6 @@ from simulation.wards import SCHEMA, WARDS, Wards, ward_job
 BALANCED = {"loss": {"name": "cross_entropy", "class_weights": "balanced"}}
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
-@pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    return {"worker": wards.worker, "schema": SCHEMA}
-
-
 def body(mode: str | None = "compensator", weights: Any = "balanced", **changes: Any) -> dict[str, Any]:
     loss = {"name": "cross_entropy", "class_weights": weights}
     job = ward_job(mode, train={"epochs": 2, "batch_size": 16, "loss": loss}, **changes)

@@ -34,13 +34,8 @@ VALUES = TabularSchema(
 
 
 @pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return replace(Wards.written(tmp_path_factory.mktemp("wards")), schema=VALUES)
-
-
-@pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    return {"worker": wards.worker, "schema": VALUES}
+def wards(wards: Wards) -> Wards:
+    return replace(wards, schema=VALUES)
 
 
 def body(mode: str | None, **changes: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import pytest
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
 from hanse_coordinator.verbs.durable import DurableVerbs
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import Reduced, Task, TaskKind
 from hanse_fabric.subjects import REDUCED, TASK
@@ -20,13 +19,12 @@ from hanse_learning.server.private_mean import PrivateMean
 from hanse_privacy.correlated.matrix import round_name
 from hanse_privacy.ledger import NAME
 from hanse_privacy.noise.source import NoiseSource
-from hanse_schemas.schema import DataSchema
 from simulation.league import League
-from simulation.network import Death
+from simulation.mortal import Mortal, mortal
 from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
 from simulation.test_shared_turns import EVERY_KILL
-from simulation.trainer import Trainer
 
+__all__ = ["mortal"]
 NAMES = ("east", "north", "south", "west")
 PRIVATE = {
     "placement": "central", "mechanism": "dp_ftrl", "noise_multiplier": 2.0, "min_separation": 2,
@@ -80,19 +78,6 @@ async def test_a_run_ends_where_too_few_have_rested(clock: VirtualClock, tmp_pat
     assert "1 participants of those present may take part again" in record.reason
 
 
-class Mortal(Trainer):
-    """A site's worker, at whose work the site may die: before it, when all is charged, or after it, unanswered."""
-
-    death: Death
-
-    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
-        last = await self.death.before()
-        outcome = await super().work(request, on_progress)
-        if last:
-            await self.death.now()
-        return outcome
-
-
 def turns_of(made: League, site: str) -> list[tuple[str, int | None]]:
     """What a site's ledger says: its charge, and the rounds of its turns."""
     return [(entry["what"], entry.get("round")) for entry in read_chain(made.folder / site, NAME)]
@@ -100,15 +85,8 @@ def turns_of(made: League, site: str) -> list[tuple[str, int | None]]:
 
 @pytest.fixture
 def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs' noise is made of the same secret: else no two of them could be compared. Sites are mortal at work."""
-    add_site = League.add_site
-
-    async def add(made: League, name: str, worker: Mortal, schema: DataSchema) -> None:
-        await add_site(made, name, worker, schema)
-        worker.death = made.processes[name].death
-
+    """All runs' noise is made of the same secret: else no two of them could be compared."""
     monkeypatch.setattr(DurableVerbs, "secret", lambda _, count: bytes(range(count)))
-    monkeypatch.setattr(League, "add_site", add)
 
 
 def killed(folder: Path, process: str, told: Callable[[League, RunRecord], object]) -> list[object]:
@@ -120,7 +98,7 @@ def killed(folder: Path, process: str, told: Callable[[League, RunRecord], objec
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("one_secret")
+@pytest.mark.usefixtures("mortal", "one_secret")
 @pytest.mark.parametrize("process", ["coordinator-0", "aggregator-0", "registry", "south", "west"])
 def test_whoever_is_killed_at_any_step_the_models_are_the_same_to_the_bit_and_sites_are_charged_once(
     tmp_path: Path, process: str
@@ -142,7 +120,7 @@ def test_whoever_is_killed_at_any_step_the_models_are_the_same_to_the_bit_and_si
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
-@pytest.mark.usefixtures("one_secret")
+@pytest.mark.usefixtures("mortal", "one_secret")
 def test_control_an_aggregator_that_draws_anew_after_a_kill_makes_another_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

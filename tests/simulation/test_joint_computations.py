@@ -28,11 +28,6 @@ PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text()
 RULES = {"workflows": ["head_count"]}
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {"hanse.workflows": {"head_count": "head_count:workflow"}}

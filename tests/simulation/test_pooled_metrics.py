@@ -34,16 +34,6 @@ from simulation.wards import SCHEMA, WARDS, Wards, ward_job
 NAMED = ["auroc", "average_precision", "f1", "specificity", "brier", "ece", "matthews"]
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
-@pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    return {"worker": wards.worker, "schema": SCHEMA}
-
-
 def body(**changes: Any) -> dict[str, Any]:
     job = ward_job(**({"evaluate": {"metrics": NAMED}} | changes))
     return job.model_dump(mode="json", exclude_defaults=True)
@@ -201,56 +191,47 @@ async def test_a_site_that_must_mask_tells_nothing_fine_unless_its_policy_opens_
 
 
 BY_SMOKING = {"metrics": ["auroc", "sensitivity"], "subgroups": {"column": "smoker", "smallest": 5}}
-
-
-@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
-@in_virtual_time
-async def test_groups_of_the_pooled_examples_are_told_of_the_same_by_deployed_sites_and_in_memory(
-    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
-) -> None:
-    made, rounds = in_memory(wards, tmp_path / "memory", mode=mode, evaluate=BY_SMOKING)
-    labels, odds = held_out(wards, made)
-    smoking = [read_site_tables(wards.settings(name), SCHEMA).test for name in WARDS]
-    cells = np.concatenate([table.columns["smoker"] for table in smoking if table is not None])
-    y, said_1 = np.concatenate(labels), np.concatenate(odds) > 0
-    told = rounds[-1]["curves"]["subgroups"]
-    assert told["groups"]
-    for label, group in told["groups"].items():
-        rows = np.isnan(cells) if label == "missing or other" else cells == ["false", "true"].index(label)
-        assert group["examples"] == rows.sum()
-        assert group["sensitivity"] == pytest.approx(said_1[rows & (y == 1)].mean(), abs=1e-9)
-    with threadpool_limits(1):
-        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as hub:
-            await completed(hub, body(mode=mode, evaluate=BY_SMOKING))
-    assert [said(event.data) for event in hub.events("round-finished")] == [said(data) for data in rounds]
-    of_sites = [event.data["sites"] for event in hub.events("round-finished")]
-    assert "subgroups" not in json.dumps(of_sites)
-
-
 BY_AGE = {"metrics": ["sensitivity"], "subgroups": {"column": "age", "smallest": 5}}
 
 
-@pytest.mark.parametrize("mode", ["compensator", None])
+def smoking(cells: np.ndarray) -> dict[str, np.ndarray]:
+    return {"false": cells == 0, "true": cells == 1, "missing or other": np.isnan(cells)}
+
+
+def bands(cells: np.ndarray) -> dict[str, np.ndarray]:
+    return {"below 55": cells < 55, "55 to below 65": (cells >= 55) & (cells < 65), "65 or more": cells >= 65}
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "groups_of", "mode"),
+    [
+        (BY_SMOKING, smoking, "compensator"), (BY_SMOKING, smoking, "pairwise"), (BY_SMOKING, smoking, None),
+        (BY_AGE, bands, "compensator"), (BY_AGE, bands, None),
+    ],
+)  # fmt: skip
 @in_virtual_time
-async def test_bands_of_ages_of_the_raw_tables_are_told_of_the_same_by_deployed_sites_and_in_memory(
-    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
-) -> None:
-    made, rounds = in_memory(wards, tmp_path / "memory", mode=mode, evaluate=BY_AGE)
+async def test_groups_of_the_pooled_raw_tables_are_told_of_the_same_by_deployed_sites_and_in_memory(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, evaluate: dict[str, Any], groups_of: Any,
+    mode: str | None,
+) -> None:  # fmt: skip
+    made, rounds = in_memory(wards, tmp_path / "memory", mode=mode, evaluate=evaluate)
     labels, odds = held_out(wards, made)
     tables = [read_site_tables(wards.settings(name), SCHEMA).test for name in WARDS]
-    ages = np.concatenate([table.columns["age"] for table in tables if table is not None])
+    column = evaluate["subgroups"]["column"]
+    rows = groups_of(np.concatenate([table.columns[column] for table in tables if table is not None]))
     y, said_1 = np.concatenate(labels), np.concatenate(odds) > 0
     told = rounds[-1]["curves"]["subgroups"]
-    bands = {"below 55": ages < 55, "55 to below 65": (ages >= 55) & (ages < 65), "65 or more": ages >= 65}
-    assert set(told["groups"]) | set(told["kept_back"]) >= set(bands)
+    assert set(told["groups"]) | set(told["kept_back"]) >= {label for label, these in rows.items() if these.any()}
     assert told["groups"]
     for label, group in told["groups"].items():
-        assert group["examples"] == bands[label].sum()
-        assert group["sensitivity"] == pytest.approx(said_1[bands[label] & (y == 1)].mean(), abs=1e-9)
+        assert group["examples"] == rows[label].sum()
+        assert group["sensitivity"] == pytest.approx(said_1[rows[label] & (y == 1)].mean(), abs=1e-9)
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as hub:
-            await completed(hub, body(mode=mode, evaluate=BY_AGE))
+            await completed(hub, body(mode=mode, evaluate=evaluate))
     assert [said(event.data) for event in hub.events("round-finished")] == [said(data) for data in rounds]
+    of_sites = [event.data["sites"] for event in hub.events("round-finished")]
+    assert "subgroups" not in json.dumps(of_sites)
 
 
 @pytest.mark.parametrize(

@@ -35,17 +35,6 @@ from simulation.stories import answers, completed, ended, hub_of, outcomes_when_
 from simulation.wards import SCHEMA, WARDS, Wards, ward_job
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
-@pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    """How the league of the wards is made."""
-    return {"worker": wards.worker, "schema": SCHEMA}
-
-
 def body(**changes: Any) -> dict[str, Any]:
     """As an owner sends it."""
     return read_job(ward_job(**changes))

@@ -35,16 +35,6 @@ DP = {"placement": "local", "mechanism": "dp_sgd", "clip": 1.0, "noise_multiplie
 EPSILON = 8.0
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
-@pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    return {"worker": wards.worker, "schema": SCHEMA}
-
-
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that all who draw it draw alike: what came of it may be compared."""

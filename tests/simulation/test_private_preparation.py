@@ -43,15 +43,10 @@ MASKS = {"mode": "compensator", "bits": 64}
 REQUIRED = {"privacy": {"required": True, "uncovered": ["evaluation", "examples", "seconds"]}}
 
 
-@pytest.fixture(scope="module")
-def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
-    return Wards.written(tmp_path_factory.mktemp("wards"))
-
-
 @pytest.fixture
-def there(wards: Wards) -> dict[str, Any]:
-    """How the league of the wards is made."""
-    return {"worker": wards.worker, "schema": SCHEMA, "rules": REQUIRED}
+def there(there: dict[str, Any]) -> dict[str, Any]:
+    """With sites that require privacy."""
+    return there | {"rules": REQUIRED}
 
 
 def body(privacy: dict[str, Any], mode: str | None, **changes: Any) -> dict[str, Any]:

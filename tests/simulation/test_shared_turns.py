@@ -25,13 +25,13 @@ from hanse_fabric.virtual_time import VirtualClock
 from hanse_privacy.correlated.shares import CorrelatedShare
 from hanse_privacy.ledger import NAME
 from hanse_privacy.noise.exact import Integers
-from hanse_schemas.schema import DataSchema
 from simulation.faults import silent
 from simulation.league import League
-from simulation.network import Death
+from simulation.mortal import Mortal, mortal
 from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed
 from simulation.trainer import Trainer
 
+__all__ = ["mortal"]
 EVERY_KILL = os.environ.get("HANSE_EVERY_KILL") == "1"
 """Whether each process dies at each of its steps, one after the other (`make kills`), or at some of them."""
 NAMES = ("amber", "bell", "cape", "dune", "east", "fen")
@@ -132,30 +132,10 @@ async def test_a_member_that_stays_away_ends_the_run_in_words(clock: VirtualCloc
     assert "initial_model" in record.reason  # how its owner goes on
 
 
-class Mortal(Trainer):
-    """A site's worker, at whose work the site may die: before it, when all is charged, or after it, unanswered."""
-
-    death: Death
-
-    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
-        last = await self.death.before()
-        outcome = await super().work(request, on_progress)
-        if last:
-            await self.death.now()
-        return outcome
-
-
 @pytest.fixture
 def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run's sites have the same secrets: else no two runs could be compared. Sites are mortal at work."""
-    add_site = League.add_site
-
-    async def add(made: League, name: str, worker: Mortal, schema: DataSchema) -> None:
-        await add_site(made, name, worker, schema)
-        worker.death = made.processes[name].death
-
+    """Every run's sites have the same secrets: else no two runs could be compared."""
     monkeypatch.setattr(shared_turns, "_secret", lambda home: hashlib.sha256(home.name.encode()).digest())
-    monkeypatch.setattr(League, "add_site", add)
 
 
 def killed(folder: Path, process: str, mode: str, every: int) -> list[object]:
@@ -180,7 +160,7 @@ def killed(folder: Path, process: str, mode: str, every: int) -> list[object]:
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("known_secrets")
+@pytest.mark.usefixtures("mortal", "known_secrets")
 @pytest.mark.parametrize(
     ("process", "mode", "every"),
     [
@@ -198,7 +178,7 @@ def test_whoever_is_killed_at_any_step_the_model_has_the_same_bits_and_no_share_
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
-@pytest.mark.usefixtures("known_secrets")
+@pytest.mark.usefixtures("mortal", "known_secrets")
 def test_control_a_site_that_draws_anew_after_a_kill_makes_another_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

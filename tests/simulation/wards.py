@@ -3,12 +3,12 @@ of."""
 
 from __future__ import annotations
 
-import csv
 import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from csv_tables import write_table
 from hanse_datapod.data.load import SiteData, read_site_tables
 from hanse_datapod.data.settings import DataSettings, Split, TableOptions
 from hanse_datapod.rehearsal.site import RehearsedSite
@@ -57,12 +57,9 @@ class Wards:
         """Each file has so many ages that are none."""
         files = {}
         for number, name in enumerate(WARDS):
-            files[name] = folder / f"{name}.csv"
-            with files[name].open("w", newline="") as file:
-                table = csv.writer(file)
-                table.writerow([*(column.name for column in SCHEMA.features), SCHEMA.target])
-                rows = _rows(number)
-                table.writerows([["old", *row[1:]] if at < bad else row for at, row in enumerate(rows)])
+            columns = [*(column.name for column in SCHEMA.features), SCHEMA.target]
+            rows = [["old", *row[1:]] if at < bad else row for at, row in enumerate(_rows(number))]
+            files[name] = write_table(folder / f"{name}.csv", columns, rows)
         return cls(files, options)
 
     def settings(self, name: str) -> DataSettings:

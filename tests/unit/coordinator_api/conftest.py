@@ -10,7 +10,7 @@ import pytest
 from clocks import HandClock
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_model_registry.registry import Registry
-from hub_api import SCHEMA, START, Api, registry_on, replica
+from hub_api import START, Api, registry_on, replica
 from memory_disk import tmp_path, tmp_path_factory
 
 __all__ = ["tmp_path", "tmp_path_factory"]
@@ -49,9 +49,7 @@ async def registry(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> As
 @pytest.fixture
 async def owner(api: Api) -> str:
     """A key of an owner of all projects; the project `alpha` is there."""
-    key = await api.make_key("owner")
-    await api.ok("POST", "/v1/projects", key, {"name": "alpha", "schema": SCHEMA})
-    return key
+    return await api.make_owner("alpha")
 
 
 @pytest.fixture

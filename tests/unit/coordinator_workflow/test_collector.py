@@ -81,23 +81,17 @@ async def test_beyond_the_quorum_a_site_that_rests_is_not_waited_for(clock: Virt
         closed.cancel()
 
 
+@pytest.mark.parametrize(
+    ("needed", "grace", "closes_s"), [(1, 10.0, 10.0), (2, 0.0, 100.0)], ids=["with its quorum", "without it"]
+)
 @in_virtual_time
-async def test_a_step_with_its_quorum_closes_after_the_grace(clock: VirtualClock) -> None:
-    collector = collector_of("a", "b", needed=1)
-    closed = await closing(collector, clock, grace=10.0)
+async def test_a_step_closes_after_the_grace_with_its_quorum_and_at_the_deadline_without_it(
+    clock: VirtualClock, needed: int, grace: float, closes_s: float
+) -> None:
+    collector = collector_of("a", "b", needed=needed)
+    closed = await closing(collector, clock, grace=grace)
     collector.take(result_of("a"))
-    await clock.sleep(9.0)
-    assert not closed.done()
-    await clock.sleep(2.0)
-    assert closed.done()
-
-
-@in_virtual_time
-async def test_a_step_without_its_quorum_closes_at_the_deadline(clock: VirtualClock) -> None:
-    collector = collector_of("a", "b", needed=2)
-    closed = await closing(collector, clock, grace=0.0)
-    collector.take(result_of("a"))
-    await clock.sleep(99.0)
+    await clock.sleep(closes_s - 1)
     assert not closed.done()
     await clock.sleep(2.0)
     assert closed.done()

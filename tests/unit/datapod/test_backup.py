@@ -23,7 +23,7 @@ from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_site import enrol, load_identity
-from hub_api import SCHEMA, replica
+from hub_api import replica
 
 
 @pytest.fixture
@@ -31,8 +31,7 @@ async def home(tmp_path: Path) -> Path:
     """Of a site that has joined, has begun to work, and has secrets of a sum under way."""
     made = tmp_path / "homes" / "north"
     async with replica(MemoryBroker(), tmp_path / "store", HandClock(datetime.now(UTC))) as api:
-        key = await api.make_key("owner")
-        await api.ok("POST", "/v1/projects", key, {"name": "alpha", "schema": SCHEMA})
+        key = await api.make_owner("alpha")
         invited = await api.ok("POST", "/v1/projects/alpha/invitations", key, {"participant": "north"})
         await enrol(str(api.client.make_url("")).rstrip("/"), str(invited["token"]), made)
     await asyncio.to_thread(require_place, made)

@@ -23,7 +23,7 @@ from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_site import enrol, load_identity
-from hub_api import SCHEMA, Api, replica
+from hub_api import Api, replica
 
 MEMBER = "/v1/projects/alpha/participants/north"
 STAYS = ("privacy.jsonl", "privacy.head", "state/run/local-1.safetensors", "policy.yaml", "ward.csv")
@@ -38,9 +38,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def owner(api: Api) -> str:
-    key = await api.make_key("owner")
-    await api.ok("POST", "/v1/projects", key, {"name": "alpha", "schema": SCHEMA})
-    return key
+    return await api.make_owner("alpha")
 
 
 @pytest.fixture

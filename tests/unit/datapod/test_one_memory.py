@@ -100,13 +100,19 @@ def laid_back(copy, memory):
         (memory / file.name).write_bytes(file.read_bytes())
 
 
+def beside_an_older_copy(home, given, older):
+    """The memory of a home that has answered since it was copied."""
+    memory = memory_of(home, given)
+    answered(home, memory)
+    copied(memory, older)
+    answered(home, memory, "s2", b"x" * 32)
+    return memory
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_home_stops_where_its_memory_is_an_older_copy_until_its_administrator_says_why(home, tmp_path, shared):
     given = tmp_path / "memory" if shared else None
-    memory = memory_of(home, given)
-    answered(home, memory)
-    copied(memory, tmp_path / "older")
-    answered(home, memory, "s2", b"x" * 32)
+    memory = beside_an_older_copy(home, given, tmp_path / "older")
     copied(memory, tmp_path / "newest")
     memory_of(home, given)
     laid_back(tmp_path / "older", memory)
@@ -125,10 +131,7 @@ def test_a_home_stops_where_its_memory_is_an_older_copy_until_its_administrator_
 
 
 def test_a_home_whose_own_memory_is_an_older_copy_brings_it_to_no_other(home, tmp_path):
-    memory = memory_of(home, None)
-    answered(home, memory)
-    copied(memory, tmp_path / "older")
-    answered(home, memory, "s2", b"x" * 32)
+    memory = beside_an_older_copy(home, None, tmp_path / "older")
     laid_back(tmp_path / "older", memory)
     with pytest.raises(HanseError, match="is older than what"):
         memory_of(home, tmp_path / "memory")
@@ -147,10 +150,7 @@ def test_what_a_home_knows_of_its_own_memory_is_not_asked_of_the_one_that_comes_
 
 
 def test_a_home_that_was_refused_a_memory_still_notices_that_its_own_is_an_older_copy(home, tmp_path):
-    memory = memory_of(home, None)
-    answered(home, memory)
-    copied(memory, tmp_path / "older")
-    answered(home, memory, "s2", b"x" * 32)
+    memory = beside_an_older_copy(home, None, tmp_path / "older")
     other, given = tmp_path / "other", tmp_path / "memory"
     enrolled(other)
     answer(memory_of(other, given), "s9", b"z" * 32)

@@ -9,32 +9,25 @@ import numpy as np
 import psutil
 import pytest
 
-from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.ranks import launch
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors
 from own_worker import OwnWorker
-from unit.datapod_worker.test_worker_process import LONG, SCHEMA, by_code, initialized, request, script, silent
+from unit.datapod_worker.test_worker_process import (
+    LONG,
+    SCHEMA,
+    by_code,
+    data,
+    initialized,
+    request,
+    script,
+    silent,
+    worker,
+)
 
+__all__ = ["data", "worker"]
 TOLERANCE = 2e-5
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    generator = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    x = (generator.normal(size=(80, 2)) + 3 * y[:, None]).astype(np.float32)
-    np.savez(folder / "ward.npz", x=x, y=y)
-    return DataSettings(train=folder / "ward.npz")
-
-
-@pytest.fixture
-async def worker(data):
-    made = OwnWorker(data, schema=SCHEMA)
-    yield made
-    await made.close()
 
 
 async def ranks_of(worker, count):

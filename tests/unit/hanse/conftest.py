@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from unit.hanse.scripted_hub import ScriptedHub
+from unit.hanse.typed_command import run
+
+__all__ = ["run"]
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,43 +10,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hanse.cli import main
 from hanse.embedded.state import StateFolder
 from hanse_fabric.durable import write_durably
 from hanse_fabric.settings import describe, registered_settings
 from hanse_operations.servers.program import free_ports
 from unit.hanse.scripted_hub import JOB, ScriptedHub, error, frame, project_view, run_view, site_view, stream
 from unit.hanse.signed_model import signed_model
+from unit.hanse.typed_command import Done, Run
 
 PROJECT = "/v1/projects/triage"
-
-
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def body(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["hanse", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Done(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

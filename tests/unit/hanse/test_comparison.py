@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hanse
-from hanse.cli import main
 from hanse.comparison import ABSENT, Comparison
 from hanse.history import History
 from hanse.sweeps import plan_trials
@@ -17,6 +15,7 @@ from hanse.sweeps.outcome import Swept
 from hanse.views import RunView
 from hanse_fabric.errors import HanseError
 from unit.hanse.scripted_hub import JOB, ScriptedHub, project_view, run_view
+from unit.hanse.typed_command import Run
 
 PROJECT = "/v1/projects/triage"
 SLOW = {**JOB, "name": "slow", "tags": ["first", "night"], "train": {"optimizer": {"name": "sgd", "lr": 0.1}}}
@@ -104,14 +103,14 @@ def test_a_picture_has_a_line_for_each_run(tmp_path: Path) -> None:
 
 
 def test_the_command_and_the_sdk_compare_runs_of_a_hub(
-    hub: ScriptedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hub: ScriptedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     hub.answer("GET", PROJECT, (200, project_view()))
     for number, job, rounds in ((1, SLOW, finished(0.9)), (2, FAST, finished(0.6))):
-        run = f"run00000000{number}"
-        told = run_view("completed", run=run, job=job, name=job["name"], tags=job.get("tags", ()))
-        hub.answer("GET", f"{PROJECT}/runs/{run}", (200, told))
-        hub.answer("GET", f"{PROJECT}/runs/{run}/metrics", (200, {"rounds": rounds}))
+        name = f"run00000000{number}"
+        told = run_view("completed", run=name, job=job, name=job["name"], tags=job.get("tags", ()))
+        hub.answer("GET", f"{PROJECT}/runs/{name}", (200, told))
+        hub.answer("GET", f"{PROJECT}/runs/{name}/metrics", (200, {"rounds": rounds}))
         hub.answer("GET", f"{PROJECT}/runs", (200, {"runs": [told]}))
     with hanse.connect(hub.url, api_key="hanse_abc_secret") as client:
         found = client.projects.get("triage").compare("run000000001", "run000000002")
@@ -119,22 +118,15 @@ def test_the_command_and_the_sdk_compare_runs_of_a_hub(
     monkeypatch.setenv("HANSE_URL", hub.url)
     monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
     monkeypatch.setenv("COLUMNS", "220")
-
-    def command(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["hanse", "run", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().out
-
     both = ("compare", "triage", "run000000001", "run000000002")
-    status, shown = command(*both, "--plot", str(tmp_path / "runs.png"))
+    status, shown, _ = run("run", *both, "--plot", str(tmp_path / "runs.png"))
     assert status == 0
     assert "train.optimizer.lr" in shown
     assert (tmp_path / "runs.png").stat().st_size > 5000
-    assert '"differences"' in command(*both, "--json")[1]
-    assert command("compare", "triage", "run000000001")[0] == 2
-    assert "fast" in command("list", "triage")[1]
-    assert "fast" not in command("list", "triage", "--tag", "night")[1]
+    assert '"differences"' in run("run", *both, "--json")[1]
+    assert run("run", "compare", "triage", "run000000001")[0] == 2
+    assert "fast" in run("run", "list", "triage")[1]
+    assert "fast" not in run("run", "list", "triage", "--tag", "night")[1]
 
 
 @pytest.mark.parametrize(

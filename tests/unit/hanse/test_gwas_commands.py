@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from rich.console import Console
 
 import hanse
 from hanse import studies
-from hanse.cli import main
 from hanse.cli.study_progress import StudyDisplay, structure_text
 from hanse.demo.gwas import GwasOutcome
 from hanse.demo.gwas_report import emit_report
@@ -32,33 +28,12 @@ from hanse_genomics.results import write
 from hanse_schemas.job import check_job
 from made_results import made_results
 from unit.hanse.scripted_hub import ScriptedHub, frame, output_link, project_view, run_view, stream
+from unit.hanse.typed_command import Run
 
 PROJECT = "/v1/projects/triage"
 RUN = f"{PROJECT}/runs/run000000001"
 STUDY = "workflow: association_study\nstudy: {test: chi_square}\n"
 JOB = {"workflow": "association_study", "study": {"test": "chi_square"}, "secure_aggregation": {"mode": "compensator"}}
-
-
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["hanse", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Done(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

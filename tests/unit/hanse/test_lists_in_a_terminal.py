@@ -3,16 +3,15 @@ run is its best, and a run ends with what to type next."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hanse.cli import main
 from hanse.display import Table
 from unit.hanse.scripted_hub import JOB, ScriptedHub, frame, project_view, run_view, stream
 from unit.hanse.signed_model import signed_model
+from unit.hanse.typed_command import Run
 
 PROJECT = "/v1/projects/triage"
 METRICS = {"auroc": 0.8, "auroc_min": 0.7, "brier": 0.2, "loss": 0.5, "train_loss": 0.4, "train_steps": 12.0}
@@ -20,7 +19,7 @@ Typed = Callable[..., str]
 
 
 @pytest.fixture
-def typed(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(hub: ScriptedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> Typed:
     """What a command prints in a terminal of 80 columns."""
     monkeypatch.setenv("HANSE_URL", hub.url)
     monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
@@ -28,11 +27,9 @@ def typed(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     hub.answer("GET", PROJECT, (200, project_view()))
 
     def typed(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["hanse", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
-        return capsys.readouterr().out
+        done = run(*words)
+        assert done.status == 0
+        return done.out
 
     return typed
 

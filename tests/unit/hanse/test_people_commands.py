@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,15 @@ import pytest
 
 from browsers import Browser
 from clocks import HandClock
-from hanse.cli import main
 from hanse_fabric.bus.memory import MemoryBroker
 from hub_api import START, replica
+from unit.hanse.typed_command import Run
 
 
-async def test_an_operator_lets_people_in_and_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_operator_lets_people_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     def said(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["hanse", "people", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out + captured.err
+        done = run("people", *arguments)
+        return done.status, done.out + done.err
 
     told: dict[str, Any] = {"console_url": "https://hub.example.org"}
     async with replica(MemoryBroker(), tmp_path / "store", HandClock(START), **told) as api:

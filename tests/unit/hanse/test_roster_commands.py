@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from hanse.cli import main
 from hanse_fabric.identity.keys import SigningKey, roster_digest
 from hanse_schemas.schema import OpenSchema
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
 from unit.hanse.scripted_hub import ScriptedHub, project_view, site_view
+from unit.hanse.typed_command import Run
 
 KEYS = [base64.b64encode(SigningKey.from_seed(bytes([n]) * 32).public_bytes).decode() for n in range(3)]
 DIGEST = roster_digest(base64.b64decode(key) for key in KEYS).hex()
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hanse", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def test_the_digest_does_not_depend_on_the_keys_order(run: Run) -> None:

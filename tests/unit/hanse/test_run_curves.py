@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 import hanse
-from hanse.cli import main
 from hanse.figures import draw_curves
 from hanse_fabric.errors import HanseError
 from hanse_learning.pooled import Counts
@@ -20,6 +18,7 @@ from hanse_learning.pooled.count import counts_of
 from hanse_learning.pooled.derive import pooled
 from hanse_schemas.subgroups import Subgroups
 from unit.hanse.scripted_hub import JOB, ScriptedHub, project_view, run_view
+from unit.hanse.typed_command import Run
 
 PROJECT, RUN = "/v1/projects/triage", "run000000001"
 LABELS = ("alive", "dead [bold]")
@@ -40,21 +39,16 @@ def drawn() -> dict[str, Any]:
 
 
 @pytest.fixture
-def command(
-    hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:  # fmt: skip
+def command(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch, run: Run) -> Command:
     hub.answer("GET", PROJECT, (200, project_view(schema=SCHEMA)))
     hub.answer("GET", f"{PROJECT}/runs/{RUN}", (200, run_view("completed", run=RUN, job=JOB)))
     rounds = [{"round": 1, "metrics": {"f1": 0.7}, "sites": {}, "bytes": {}, "curves": drawn()}]
     hub.answer("GET", f"{PROJECT}/runs/{RUN}/metrics", (200, {"rounds": rounds}))
-    for name, value in (("HANSE_URL", hub.url), ("HANSE_API_KEY", "hanse_abc_secret"), ("COLUMNS", "200")):
+    for name, value in (("HANSE_URL", hub.url), ("HANSE_API_KEY", "hanse_abc_secret")):
         monkeypatch.setenv(name, value)
 
     def command(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["hanse", "run", arguments[0], "triage", RUN, *map(str, arguments[1:])])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().out
+        return run("run", arguments[0], "triage", RUN, *arguments[1:])[:2]
 
     return command
 

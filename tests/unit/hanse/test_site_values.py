@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
-from hanse.cli import main
 from hanse.site_values import values_of
 from hanse_fabric.errors import HanseError
 from hanse_schemas.schema import TabularSchema
+from unit.hanse.typed_command import Run
 
 WARDS = ["stroke"] * 12 + ["null"] * 10 + ["burns, hot"] * 11 + ["Mrs Miller"] + [None] * 2
 
@@ -26,18 +25,14 @@ def table(folder: Path) -> Path:
     return path
 
 
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    monkeypatch.setattr(sys, "argv", ["hanse", "site", "values", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    return capsys.readouterr().out
+def values(run: Run, *arguments: object) -> str:
+    done = run("site", "values", *arguments)
+    assert done.status == 0
+    return done.out
 
 
-def test_values_of_enough_rows_are_lines_of_a_schema_and_no_rare_one_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = command(monkeypatch, capsys, table(tmp_path))
+def test_values_of_enough_rows_are_lines_of_a_schema_and_no_rare_one_is_shown(tmp_path: Path, run: Run) -> None:
+    told = values(run, table(tmp_path))
     assert "Miller" not in told
     assert "note" not in told
     assert "1 rows have values of fewer than 10 rows, 2 have none" in told
@@ -45,7 +40,7 @@ def test_values_of_enough_rows_are_lines_of_a_schema_and_no_rare_one_is_shown(
     assert [(each.name, each.kind, each.values) for each in schema.features] == [
         ("ward", "category", ("burns, hot", "déjà", "stroke")), ("seen", "text", ()),
     ]  # fmt: skip
-    body = json.loads(command(monkeypatch, capsys, table(tmp_path), "--at-least", 1, "--column", "ward", "--json"))
+    body = json.loads(values(run, table(tmp_path), "--at-least", 1, "--column", "ward", "--json"))
     assert body == {
         "ward": {"kind": "category", "values": ["Mrs Miller", "burns, hot", "déjà", "stroke"], "fewer": 0, "missing": 2}
     }
@@ -74,7 +69,7 @@ DATES = {
 
 
 def test_columns_of_dates_are_dates_whatever_their_form_and_their_values_are_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: Run
 ) -> None:
     """They were called text, and so left out of the model."""
     frame = pd.DataFrame(
@@ -84,7 +79,7 @@ def test_columns_of_dates_are_dates_whatever_their_form_and_their_values_are_not
     frame["ward"] = ["A", "B"] * 20
     frame.loc[3, "iso"], frame.loc[5, "german"] = "unknown", None
     frame.to_csv(tmp_path / "t.csv", index=False)
-    told = command(monkeypatch, capsys, tmp_path / "t.csv")
+    told = values(run, tmp_path / "t.csv")
     schema = TabularSchema.model_validate({"features": yaml.safe_load(told), "target": "ill", "classes": 2})
     assert {each.name: each.kind for each in schema.features} == dict.fromkeys((*DATES, "early"), "date") | {
         "ward": "category"

@@ -20,7 +20,7 @@ from hanse_learning.site.example_gradients import numbers_of_example
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
 from hanse_learning.site.site_privacy import DpSgd
-from hanse_privacy.noise.source import NoiseSource
+from known_noise import source
 
 LINEAR = Problem((2,), 1, "regression")
 THREE = Problem((4,), 3, "classification")
@@ -30,10 +30,6 @@ ONE_STEP = check_train({"optimizer": {"name": "sgd", "lr": 0.1}})
 
 def silent(_fraction: float, _text: str) -> None:
     return None
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
 
 
 def clouds(count: int = 60) -> Examples:

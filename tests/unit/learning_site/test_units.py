@@ -19,15 +19,11 @@ from hanse_learning.site.site_privacy import DpSgd
 from hanse_learning.site.units import Units
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.attacks.membership import infer_by_loss
-from hanse_privacy.noise.source import NoiseSource
+from known_noise import source
 
 LINEAR = Problem((2,), 1, "regression")
 CLASSES = Problem((60,), 2, "classification")
 PEOPLE, ROWS, EPSILON = 40, 40, 2.0
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
 
 
 def silent(_fraction: float, _text: str) -> None:

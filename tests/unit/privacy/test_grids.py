@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +15,10 @@ from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.accounting.rdp import RdpAccountant
 from hanse_privacy.accounting.several import normal_and_pure
 from hanse_privacy.noise.gaussian import gaussian_epsilon
+from points_of_sums import counted
 from privacy_oracle import epsilon_of_mixed, epsilon_of_sampled
 
+__all__ = ["counted"]
 DELTA = 1e-5
 STEPS, ANSWERS = 470, 10
 STEP = gaussian(1.0, 0.02)
@@ -29,23 +30,6 @@ Releases = tuple[tuple[Event, int], ...]
 def run(multiplier: float, epsilon: float) -> Releases:
     """Steps on samples, a preparation, metrics."""
     return ((STEP, STEPS), (gaussian(multiplier), 1), (Event("pure", epsilon), ANSWERS))
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """How many points each sum has, of which nothing is made."""
-    found: list[float] = []
-
-    def added(smooth: grid.Counts, pure: Mapping[float, int], width: float, _delta: float) -> float:
-        found.append(grid.points(smooth, pure, width))
-        return math.inf
-
-    monkeypatch.setattr(pld, "_added", added)
-    for cached in (pld.together, pld.convolved):
-        cached.cache_clear()
-    yield found
-    for cached in (pld.together, pld.convolved):
-        cached.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,8 @@ from hanse_fabric.errors import HanseError
 from hanse_privacy.attacks.__main__ import main
 from hanse_privacy.attacks.collusion import AttackOutcome, run_collusion, run_reuse
 from hanse_privacy.attacks.membership import infer_by_loss
-from hanse_privacy.noise.source import NoiseSource
+from known_noise import source
 from views import find_secret, view_of
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,9 @@ from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add, cl
 from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.staircase import Staircase
+from known_noise import source
 
 N = 20_000
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
 
 
 def sample(mechanism: Mechanism, count: int, draws: NoiseSource) -> np.ndarray:

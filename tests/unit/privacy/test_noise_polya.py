@@ -15,29 +15,12 @@ from hanse_privacy.noise import polya
 from hanse_privacy.noise.exact import DISTANCE, LARGEST_SCALE, REACH_LAPLACE
 from hanse_privacy.noise.polya import keeps_exactly, polya_difference
 from hanse_privacy.noise.polya_weights import SMALL, polya_weights, ratio_in_units
-from hanse_privacy.noise.source import NoiseSource, Words
 from hanse_privacy.noise.tables import Table
 from hanse_privacy.noise.weights import UNIT_BITS
+from known_noise import Told, source
 
 N = 200_000
 COIN = 208
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
-
-
-class Told(NoiseSource):
-    """A source of which the words are known."""
-
-    def __init__(self, *words: int) -> None:
-        super().__init__(bytes(32))
-        self._told = list(words)
-
-    def words(self, count: int) -> Words:
-        taken, self._told = self._told[:count], self._told[count:]
-        assert len(taken) == count
-        return np.array(taken, dtype=np.uint64)
 
 
 def weight(k: int, scale: int, parts: int) -> mpmath.mpf:

@@ -18,13 +18,10 @@ from hanse_privacy.masks.seal import statement
 from hanse_privacy.noise.parts import PAIRS, Parts, coin_key, open_parts, pairs_for, seal_parts, width_for
 from hanse_privacy.noise.shuffled import PairedNoise, choose, subtract_choice
 from hanse_privacy.noise.source import NoiseSource
+from known_noise import source
 
 CONTEXT = {"project": "p", "run": "r", "session": "s"}
 SEED = bytes(range(32))
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
 
 
 def drawn(steps: int, pairs: int, count: int, seed: int = 0) -> tuple[np.ndarray, PairedNoise]:

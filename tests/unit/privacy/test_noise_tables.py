@@ -15,27 +15,11 @@ from scipy import stats
 from hanse_privacy.noise import exact
 from hanse_privacy.noise.exact import DISTANCE, discrete_gaussian, discrete_laplace, floored_laplace, geometric
 from hanse_privacy.noise.polya import polya_difference
-from hanse_privacy.noise.source import NoiseSource, Words
 from hanse_privacy.noise.tables import Table
+from known_noise import Told, source
 
 UNITS = 1 << 160
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
-
-
-def source(number: int = 0) -> NoiseSource:
-    return NoiseSource(number.to_bytes(32, "little"))
-
-
-class Told(NoiseSource):
-    """A source of which the words are known."""
-
-    def __init__(self, *words: int) -> None:
-        super().__init__(bytes(32))
-        self._told = list(words)
-
-    def words(self, count: int) -> Words:
-        taken, self._told = self._told[:count], self._told[count:]
-        return np.array(taken, dtype=np.uint64)
 
 
 @given(st.lists(st.integers(0, 2**200), min_size=1, max_size=40).filter(any))
