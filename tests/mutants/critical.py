@@ -67,7 +67,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     ),
     "hanse_workflows.next_model": (
         f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py", f"{_SIMULATION}/test_extras_rounds.py",
-        f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_SIMULATION}/test_same_sites_again.py", f"{_SIMULATION}/test_who_counts.py",
     ),
     "hanse_workflows.masking.masked_sums": (
         f"{_WORKFLOWS}/test_within.py", f"{_SIMULATION}/test_second_sums.py",
