@@ -140,6 +140,18 @@ async def test_without_one_of_them_there_is_no_masked_sum_and_the_run_ends(clock
 
 
 @in_virtual_time
+async def test_the_set_is_of_those_who_share_in_the_first_session(clock: VirtualClock, tmp_path: Path) -> None:
+    """Before there is any sum, it is as free as in any round; afterwards nobody may be left out."""
+    async with hub_of(clock, tmp_path, *FOUR) as made:
+        made.let("south", silent("r1-train-share"))
+        made.let("west", fails("r1-train"))
+        await completed(made, masked())
+    three = ("east", "north", "west")
+    assert sessions(made) == [("r1-train", three), ("r1-train-s2", three)]
+    assert sets(made) == {"r1-train-s2": three}
+
+
+@in_virtual_time
 async def test_a_session_that_one_of_them_does_not_share_in_is_not_begun(clock: VirtualClock, tmp_path: Path) -> None:
     async with hub_of(clock, tmp_path, *FOUR) as made:
         made.let("south", fails("r1-train"), silent("r1-train-s2-share"))

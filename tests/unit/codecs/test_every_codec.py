@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import CODECS, built_in
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.bytes_in import BytesIn
+from hanse_learning.codecs.chain import Positions, build_chain
 from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
@@ -79,6 +80,10 @@ def test_an_update_comes_back_in_its_layout_with_buffers_to_the_bit_and_paramete
             # Of a product single values may be larger, and all together are not.
             size = np.linalg.norm if any(section["name"] == "low_rank" for section in chain) else np.max
             assert size(np.abs(back[entry.name])) <= size(np.abs(arrays[entry.name])) * 1.005
+    built = build_chain(chain)
+    least = 0.5 if built.sparsifier is None and built.factorizer is None else 0.0
+    sent, whole = back["a.weight"].astype(float), arrays["a.weight"].astype(float)
+    assert (sent * whole).sum() > least * (whole * whole).sum()  # it is the update, and not nothing
 
 
 @every
@@ -140,6 +145,19 @@ def test_an_update_that_is_not_finite_is_an_error_that_names_the_entry(chain):
 def test_more_values_than_an_entry_has_are_an_error_that_names_entry_and_number():
     with pytest.raises(HanseError, match=r"top_k\.k.*300.*at most 120.*wide\.weight"):
         encoded([{"name": "top_k", "k": 300}], update())
+
+
+def test_a_place_beyond_the_values_of_a_portion_is_refused():
+    chain = build_chain([{"name": "top_k", "fraction": 0.1}])
+
+    def read(*places, size=40):
+        told = bytes([Positions.PLACES]) + len(places).to_bytes(4, "little") + np.array(places, "<u2").tobytes()
+        return chain.read(BytesIn(told + np.ones(len(places), "<f4").tobytes()), np.dtype("<f4"), None, size)
+
+    assert np.flatnonzero(read(0, 39)).tolist() == [0, 39]
+    for places in ((40,), (0, 40), (0, 41), (3, 3), (4, 3)):
+        with pytest.raises(HanseError, match="places that do not rise, or are beyond its 40 values"):
+            read(*places)
 
 
 @every

@@ -90,3 +90,37 @@ def test_a_reader_goes_on_where_it_was_and_begins_anew_with_another_file(tmp_pat
     assert (reader.catch_up().entries, len(reader)) == (1, 1)
     assert [entry["n"] for entry in read_chain(tmp_path, NAME)] == [7]
     assert verify_chain(tmp_path, NAME).broken is None
+
+
+def test_a_last_line_that_was_altered_is_refused_as_tampered_with(tmp_path: Path) -> None:
+    written(tmp_path, {"n": 1}, {"n": 2}).close()
+    path = tmp_path / f"{NAME}.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":3'))
+    with pytest.raises(HanseError, match="its last line is not the one that it ended with") as raised:
+        ChainedLog(tmp_path, NAME)
+    assert raised.value.code is ErrorCode.TAMPERED
+
+
+def test_a_line_in_the_middle_that_was_made_anew_is_seen_by_the_line_after_it(tmp_path: Path) -> None:
+    """Its own hash is right, its number too, and the head names the true last line."""
+    written(tmp_path, {"n": 1}, {"n": 2}, {"n": 3}).close()
+    other = tmp_path / "other"
+    written(other, {"n": 1}, {"n": 9}).close()
+    path = tmp_path / f"{NAME}.jsonl"
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    forged = (other / f"{NAME}.jsonl").read_bytes().splitlines(keepends=True)[1]
+    path.write_bytes(first + forged + last)
+    found = verify_chain(tmp_path, NAME)
+    assert (found.entries, found.broken, found.reason) == (2, 3, "it does not follow the line before it")
+    with pytest.raises(HanseError, match="entry 3 is not as it was written"):
+        list(read_chain(tmp_path, NAME))
+
+
+def test_where_no_log_was_begun_none_is_found_and_where_one_was_removed_it_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match=f"no {NAME} log") as raised:
+        verify_chain(tmp_path, NAME)
+    assert raised.value.code is ErrorCode.NOT_FOUND
+    written(tmp_path, {"n": 1}).close()
+    (tmp_path / f"{NAME}.jsonl").unlink()
+    found = verify_chain(tmp_path, NAME)
+    assert (found.broken, found.reason) == (1, f"{NAME}.jsonl is missing, of which {NAME}.head keeps the end")

@@ -343,6 +343,14 @@ def test_elements_of_a_ring_are_words_of_8_to_64_bits_the_widest_first_and_nothi
         Layout.of([Entry("v", dtype, (3,), Rule.RING)])
 
 
+def test_elements_of_a_ring_stand_as_given_and_all_others_by_their_names() -> None:
+    for names in ("bca", "cab"):
+        words = Layout.of(Entry(name, "U32", (3,), Rule.RING) for name in names)
+        assert [entry.name for entry in parse_header(words.header)] == list(names)
+        plain = Layout.of(Entry(name, "F32", (3,)) for name in names)
+        assert [entry.name for entry in plain] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("wide", ["U40", "U48"])
 @pytest.mark.parametrize("rule", [Rule.KEEP_NEWEST, Rule.PARAMETER])
 def test_numbers_of_five_and_six_bytes_are_elements_of_a_ring_alone(rule: Rule, wide: str) -> None:

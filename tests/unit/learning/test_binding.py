@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     Bound,
     Delta,
@@ -124,6 +124,12 @@ LIMITS: dict[str, Task] = {
 def test_each_limit_that_answers_are_cut_to_makes_another_cut() -> None:
     assert len({cut_digest(task) for task in LIMITS.values()}) == len(LIMITS)
     assert cut_digest(TRAIN).hex() == "4c719f35b9d63c2b23bceacc04ab2d117ecec0e16a1f9c34068c8711d3f38719"
+
+
+def test_a_task_without_masks_has_a_cut_of_its_own() -> None:
+    plain = TRAIN.model_copy(update={"masking": None})
+    assert cut_digest(plain) != cut_digest(TRAIN)
+    assert cut_digest(plain).hex() == "bb4cc7dc7aa191aa0aa41c09aa30ccaab9f65763aa517ee60cd0ab7ba61e2144"
 
 
 @pytest.mark.parametrize(
@@ -385,3 +391,10 @@ def test_how_examples_are_weighed_is_part_of_the_work_of_training_on_them() -> N
     losses: list[dict[str, Any]] = [{"loss": {"name": "focal"}}, {"loss": "cross_entropy"}, {"sample_weights": True}]
     trained = [TRAIN.model_copy(update={"config": TRAIN.config | {"train": train}}) for train in losses]
     assert len({work_digest(each) for each in trained}) == 3
+
+
+@pytest.mark.parametrize("nothing", [{}, {"model": None}, {"model": {}}])
+def test_the_work_of_a_task_that_names_no_model_is_refused_by_name(nothing: dict[str, Any]) -> None:
+    with pytest.raises(HanseError, match=r"^model") as raised:
+        work_digest(TRAIN.model_copy(update={"config": {"train": {"epochs": 2}} | nothing}))
+    assert raised.value.code is ErrorCode.INVALID_INPUT

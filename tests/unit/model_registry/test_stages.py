@@ -67,6 +67,16 @@ async def test_rollback_goes_back_along_the_times_of_promotion_not_along_the_num
     assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 3
 
 
+async def test_a_version_that_was_only_staged_is_none_to_roll_back_to(hub: Hub) -> None:
+    for number in (1, 2, 3):
+        await hub.put(number)
+    await hub.promote(1)
+    staged = await hub.promote(2, Stage.STAGING)
+    await hub.promote(3)
+    assert (staged.stage, staged.promoted_at) == (Stage.STAGING, None)
+    assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 1
+
+
 async def test_rollback_passes_over_a_version_that_was_deleted(hub: Hub) -> None:
     for number in (1, 2, 3):
         await hub.put(number)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,30 @@ def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_pa
     assert [balance.spent for balance in one.balances()] == pytest.approx([0.8, 0.8, 0.0])
     with pytest.raises(HanseError, match="project alpha"):
         one.reserve(charge("more"))
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize(
+    ("look", "before", "after"),
+    [
+        (lambda ledger: ledger.by_examples("alpha"), False, True),
+        (lambda ledger: ledger.remaining("alpha"), 1.0, 0.5),
+        (lambda ledger: ledger.is_unspent("alpha"), True, False),
+        (lambda ledger: ledger.affords(charge("more", event=Event("pure", 0.6))), True, False),
+        (lambda ledger: ledger.site_balance().spent, 0.0, 0.5),
+        (lambda ledger: ledger.balances()[1].spent, 0.0, 0.5),
+        (lambda ledger: ledger.head()[0], 0, 1),
+    ],
+    ids=["by_examples", "remaining", "is_unspent", "affords", "site_balance", "balances", "head"],
+)
+def test_whatever_is_asked_of_a_ledger_is_answered_with_what_another_process_charged(
+    tmp_path: Path, look: Callable[[Ledger], object], before: object, after: object
+) -> None:
+    one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
+    assert look(one) == before
+    two.reserve(replace(charge("theirs", event=Event("pure", 0.5)), note="dp_sgd: of a site with few examples"))
+    assert look(one) == after
     one.close()
     two.close()
 

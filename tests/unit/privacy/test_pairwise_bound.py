@@ -120,6 +120,16 @@ def test_ten_sites_of_which_three_collude_need_a_threshold_of_nine_for_six_hones
     check_threshold(7, members=10, minimum=6)
 
 
+def test_the_threshold_that_a_job_names_is_taken_or_refused_and_never_replaced() -> None:
+    assert [threshold_of(wanted, members=10, minimum=3) for wanted in (None, 6, 8, 10)] == [7, 6, 8, 10]
+    with pytest.raises(HanseError, match="more than half of the 10 participants"):
+        threshold_of(5, members=10, minimum=3)
+    with pytest.raises(HanseError, match="11 of 10 participants can never be reached"):
+        threshold_of(11, members=10, minimum=3)
+    with pytest.raises(HanseError, match="a sum of 2 beside 3 that collude"):
+        threshold_of(7, members=10, minimum=6, colluding=3)
+
+
 @given(st.integers(3, 300), st.integers(2, 300), st.integers(0, 60))
 def test_the_default_threshold_holds_where_any_does(members: int, minimum: int, colluding: int) -> None:
     if members < minimum + colluding:

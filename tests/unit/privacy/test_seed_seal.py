@@ -191,6 +191,27 @@ PLACE = b"".join(bytes([0, 0, 0, len(part)]) + part for part in (b"heart", b"abc
             b"hanse sealed seed 1" + PLACE + bytes.fromhex("01 0000000000000001 0000000000000102 00000003") + b"sealed",
         ),
         (
+            {"update": MaskShape(u64=1, u32=258, u16=5), "tally": 3},
+            b"hanse sealed seed narrow 1"
+            + PLACE
+            + bytes.fromhex("01 0000000000000001 0000000000000102 00000003 0000000000000005 0000000000000000")
+            + b"sealed",
+        ),
+        (
+            {"update": MaskShape(u64=1, u32=258, u8=5), "tally": 3},
+            b"hanse sealed seed narrow 1"
+            + PLACE
+            + bytes.fromhex("01 0000000000000001 0000000000000102 00000003 0000000000000000 0000000000000005")
+            + b"sealed",
+        ),
+        (
+            {"update": MaskShape(u64=1, u32=258, u48=6, u40=7), "tally": 3},
+            b"hanse sealed seed 48 40 1"
+            + PLACE
+            + bytes.fromhex("01 0000000000000001 0000000000000102 00000003 0000000000000006 0000000000000007")
+            + b"sealed",
+        ),
+        (
             {"update": None, "tally": 7},
             b"hanse sealed seed 1" + PLACE + bytes.fromhex("00 0000000000000000 0000000000000000 00000007") + b"sealed",
         ),
@@ -221,7 +242,7 @@ PLACE = b"".join(bytes([0, 0, 0, len(part)]) + part for part in (b"heart", b"abc
             + b"sealed",
         ),
     ],
-    ids=["update", "tally alone", "noise", "bound", "bound noise", "shared"],
+    ids=["update", "16 bits", "8 bits", "48 and 40 bits", "tally alone", "noise", "bound", "bound noise", "shared"],
 )
 def test_the_signed_statement_has_these_bytes(fields: dict[str, object], signed: bytes) -> None:
     given = {

@@ -168,6 +168,7 @@ def test_a_first_model_and_an_evaluation_need_no_examples_and_a_message_of_a_pro
 
 @pytest.mark.parametrize("what", ["metrics", "info"])
 def test_as_many_numbers_and_letters_of_their_names_as_the_journal_has_room_for_are_taken(what: str) -> None:
+    assert (MOST_NUMBERS, MOST_LETTERS) == (256, 8192)
     many = {f"m{number}": 0.5 for number in range(MOST_NUMBERS)}
     long = {"x" * MOST_LETTERS: 0.5}
     for numbers in (many, long):
