@@ -14,6 +14,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.order import PASSES, Question, number_of
@@ -306,6 +307,56 @@ def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
     assert Policy().counted(asked, outcome) == ("AAAA", ())
     assert masked.counted(asked, outcome) == ("", ("auroc",))
     assert withheld.counted(asked, outcome) == ("", ("auroc",))
+    # A metric that is not counted has a rule of its own: it neither holds counts back, nor is it withheld with them.
+    both = counting(["auroc", "loss"], 5888)
+    assert Policy.model_validate({"outputs": {"metrics": ["auroc"]}}).counted(both, outcome) == ("AAAA", ())
+    assert masked.counted(both, outcome) == ("", ("auroc",))
+
+
+def test_of_counts_that_are_withheld_the_metrics_are_named_that_the_policy_does_not_open():
+    """Though how finely it is asked would be refused, too: then all are, where the policy opens them all."""
+    outcome, asked = WorkOutcome(None, 80, {}, counted="AAAA"), counting(["auroc", "f1"], 5888)
+    for metrics, held in ((["f1"], ("auroc",)), (["f1", "auroc"], ("auroc", "f1"))):
+        policy = Policy.model_validate({"masking": {"required": True}, "outputs": {"metrics": metrics}})
+        assert policy.counted(asked, outcome) == ("", held)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"masking": {"required": True}}, {"privacy": {"required": True}}, {"outputs": {"updates": False}}]
+)
+def test_moments_of_a_column_of_few_cells_are_refused_without_their_number(policy):
+    cautious = Policy.model_validate(policy)
+    said = refused(cautious.check_cells, DataState(group=9))
+    assert "asking.group: moments of a column with fewer cells is asked, allowed: at least 10" in said
+    cautious.check_cells(DataState(group=10))
+    cautious.check_cells(DataState())  # of columns all of which have none, or whose moments nobody asks
+    Policy().check_cells(DataState(group=1))
+    assert "at least 30" in refused(Policy.model_validate({"asking": {"group": 30}}).check_cells, DataState(group=29))
+
+
+CEILINGS = [{"epsilon": 1.0}, {"project": {"epsilon": 1.0}}, {"projects": {"triage": {"epsilon": 1.0}}}]
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS)
+def test_noise_stands_in_for_caution_only_where_a_task_has_it_and_the_site_limits_it(ceiling):
+    """Without a ceiling a hub names noise so small that it hides nothing."""
+    noise = PrivacyTerms(privacy=Privacy(placement="local", mechanism="laplace", noise_multiplier=4.0), rounds=2,
+                         round=1, active=3)  # fmt: skip
+    limited = Policy.model_validate({"masking": {"required": True}, "privacy": ceiling})
+    unlimited = Policy.model_validate({"masking": {"required": True}})
+    for policy, terms, trusted in (
+        (limited, noise, True), (limited, None, False), (unlimited, noise, False), (unlimited, None, False)
+    ):  # fmt: skip
+        rare = preparation(rare=2).model_copy(update={"privacy": terms})
+        noisy = by_ward(scale=0.5).model_copy(update={"privacy": terms})
+        assert policy.trusts_noise(rare) is trusted
+        assert policy.is_exact(rare) is not trusted
+        if trusted:
+            policy.check_asking(rare, WARDS)
+            policy.check_subgroups(noisy, DataState(group=1))
+        else:
+            assert "asking.protocols: category_counts" in refused(policy.check_asking, rare, WARDS)
+            assert "asking.group" in refused(policy.check_subgroups, noisy, DataState(group=1))
 
 
 def test_ends_of_a_jobs_own_are_refused_with_what_helps_which_for_dates_is_not_the_schema():
