@@ -293,6 +293,17 @@ def test_dp_sgd_is_told_its_steps_and_the_rate_of_this_sites_data(tmp_path: Path
     assert (entry["count"], entry["event"]) == (50, {"kind": "gaussian", "amount": 1.5, "rate": 0.04})
 
 
+@pytest.mark.parametrize("units", [None, 200])
+def test_the_ledger_says_whom_the_noise_of_steps_hides(tmp_path: Path, units: int | None) -> None:
+    section, config = {"mechanism": "dp_sgd", "noise_multiplier": 1.5, "clip": 2.0}, {"train": {"batch_size": 40}}
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    budget.reserve(task(privacy=terms(**section), config=config), examples=1000, model=None, units=units)
+    budget.close()
+    [entry] = list(read_chain(tmp_path, NAME))
+    of_people = ", for whoever has examples, with all of them" if units else ""
+    assert entry["note"] == f"dp_sgd, local: 1.5 per clip of 2{of_people}"
+
+
 def test_a_site_is_charged_for_the_noise_of_a_sum_and_its_worker_adds_none(tmp_path: Path) -> None:
     shares = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma"}
     assert reserved(tmp_path, task(privacy=terms(**shares)))["scale"] == 0.0
@@ -459,6 +470,12 @@ def test_what_a_site_says_before_a_run_with_a_preparation_is_what_its_ledger_doe
     assert played(tmp_path / "enough", rounds, most=cost * 1.0001) == pytest.approx(cost)
     with pytest.raises(HanseError, match=r"terms\.epsilon"):
         played(tmp_path / "short", rounds, most=2.6)
+
+
+def test_a_preparation_is_charged_once(tmp_path: Path) -> None:
+    reserved(tmp_path, asked_before(TaskKind.PREPARE, 0, 20), examples=EXAMPLES)
+    [charge] = [entry for entry in read_chain(tmp_path, NAME) if entry["what"] == "charge"]
+    assert (charge["count"], charge["note"]) == (1, "preparation, local")
 
 
 def test_homes_that_share_a_ledger_are_each_charged_for_one_task_of_a_name(tmp_path: Path) -> None:
