@@ -522,6 +522,9 @@ def test_metrics_that_hide_one_row_are_refused_where_a_person_may_have_many(tmp_
     assert budget.reserve(asked, examples=100, model=None) is not None
     with pytest.raises(HanseError, match="none with dp_sgd for units"):
         budget.reserve(asked, examples=100, model=None, units=20)
+    # Noise that hides the whole site hides each person, too.
+    whole = task("r2-evaluate", kind=TaskKind.EVALUATE, privacy=terms(metrics=metrics))
+    assert budget.reserve(whole, examples=100, model=None, units=20) is not None
 
 
 def test_a_sites_own_noise_is_by_its_accountant_and_its_share_of_a_sum_by_that_of_all() -> None:
@@ -575,6 +578,19 @@ def test_staircase_noise_is_charged_for_every_number_of_the_model_that_was_recei
         terms(), "north", {}, examples=100, coordinates=lambda: numbers_of(tmp_path / "of no account")
     )
     assert laplace.count == 1
+
+
+def test_a_task_is_charged_for_the_numbers_of_the_very_model_that_came_with_it(tmp_path: Path) -> None:
+    model, section = tmp_path / "model.safetensors", {"mechanism": "staircase", "noise_multiplier": 4.0}
+    write_tensors(model, layout := Layout.of([Entry("w", "F32", (3, 5))]), zeros_of(layout))
+    budget = SiteBudget(tmp_path / "home", PrivacyPolicy())
+    made = budget.reserve(task(privacy=terms(**section)), examples=100, model=model)
+    assert made is not None
+    assert [charge.count for charge in made.charges] == [15]
+    with pytest.raises(HanseError, match="unknown size"):
+        budget.reserve(task("r2-train", privacy=terms(**section)), examples=100, model=None)
+    assert budget.reserve(task("r3-train"), examples=100, model=model) is None, "it has no privacy terms"
+    budget.close()
 
 
 def test_a_turn_of_shared_noise_is_other_work_where_others_train(tmp_path: Path) -> None:
