@@ -8,6 +8,7 @@ import json
 import pytest
 
 from hanse_coordinator.runs.journal import EntryKind, Journal, JournalEntry
+from hanse_coordinator.runs.journal_room import JournalRoom
 from hanse_coordinator.verbs.failures import Fenced, RunFailure
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -46,9 +47,9 @@ async def opened(bus: MemoryBus, holder: str = "one") -> Journal:
     return await Journal.open(bus, PROJECT, RUN, holder=holder)
 
 
-async def written(bus: MemoryBus) -> list[tuple[str, str]]:
+async def written(bus: MemoryBus, run: str = RUN) -> list[tuple[str, str]]:
     assert JOURNAL.stream is not None
-    records = await bus.snapshot(JOURNAL.stream, JOURNAL.of(project=PROJECT, run=RUN))
+    records = await bus.snapshot(JOURNAL.stream, JOURNAL.of(project=PROJECT, run=run))
     entries = [JournalEntry.decode(record.data) for record in records]
     return [(entry.kind, entry.step) for entry in entries]
 
@@ -191,3 +192,21 @@ async def test_an_entry_that_is_there_twice_is_taken_once(broker: MemoryBroker) 
         await former.append("closed", "r1-reduce", {"model": "a"}, fingerprint="2.00")
     replay = await opened(MemoryBus(broker))
     assert [replay.take_closed("r1-reduce") for _ in range(2)] == [{"model": "a"}, None]
+
+
+async def test_the_projects_journals_have_room_for_no_more_than_they_may_but_for_the_entry_that_a_run_ends_with(
+    broker: MemoryBroker,
+) -> None:
+    former = await opened(MemoryBus(broker))
+    await former.append("opened", "r1-train", {"long": "x" * 500})
+    room, other = JournalRoom(former.size + 400), "run000000002"
+    taken = await Journal.open(MemoryBus(broker), PROJECT, RUN, holder="next", room=room)
+    journal = await Journal.open(MemoryBus(broker), PROJECT, other, holder="next", room=room)
+    size, asked = journal.size, {"long": "x" * 250}
+    with pytest.raises(RunFailure, match=rf"quota journals .*its other runs have {taken.size}, ") as full:
+        await journal.append("opened", "r1-train", asked)
+    assert full.value.code is ErrorCode.QUOTA
+    assert journal.size == size
+    assert await written(MemoryBus(broker), other) == [("lease", "lease")]
+    await journal.append("closed", "end", asked, last=True)
+    assert await written(MemoryBus(broker), other) == [("lease", "lease"), ("closed", "end")]

@@ -130,6 +130,14 @@ async def test_a_step_beside_others_is_done_when_it_is_needed_or_replay_has_ende
         assert outcomes == [{"done": True}] * 2
 
 
+async def test_who_asks_for_a_step_is_told_of_an_outcome_that_was_recorded_and_of_no_other() -> None:
+    bus, outcomes = MemoryBus(), list[object]()
+    await (await steps_on(bus)).once("r1-train", {"round": 1}, an_outcome, replayed=outcomes.append)
+    assert not outcomes, "what is done now tells of itself"
+    await (await steps_on(bus)).once("r1-train", {"round": 1}, no_outcome, replayed=outcomes.append)
+    assert outcomes == [{"done": True}]
+
+
 async def test_what_opened_a_step_is_found_again_until_the_step_is_closed() -> None:
     bus, asked = MemoryBus(), {"round": 1}
     steps = await steps_on(bus)

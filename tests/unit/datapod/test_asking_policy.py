@@ -14,6 +14,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.order import PASSES, Question, number_of
@@ -58,8 +59,8 @@ def test_a_site_names_the_columns_that_it_may_be_asked_of():
     asking.check_schema(OpenSchema())
 
 
-def counting(metrics, bins, classes=2):
-    counts = {"names": metrics, "task": "classification", "classes": classes, "bins": bins}
+def counting(metrics, bins, classes=2, **more):
+    counts = {"names": metrics, "task": "classification", "classes": classes, "bins": bins, **more}
     return task(kind=TaskKind.EVALUATE, config={"evaluate": {"every": 1, "counts": counts}})
 
 
@@ -306,6 +307,88 @@ def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
     assert Policy().counted(asked, outcome) == ("AAAA", ())
     assert masked.counted(asked, outcome) == ("", ("auroc",))
     assert withheld.counted(asked, outcome) == ("", ("auroc",))
+    # A metric that is not counted has a rule of its own: it neither holds counts back, nor is it withheld with them.
+    both = counting(["auroc", "loss"], 5888)
+    assert Policy.model_validate({"outputs": {"metrics": ["auroc"]}}).counted(both, outcome) == ("AAAA", ())
+    assert masked.counted(both, outcome) == ("", ("auroc",))
+    # Where noise is required, counts have it, or do not leave.
+    private, coarse = Policy.model_validate({"privacy": {"required": True}}), counting(["f1"], 32)
+    assert private.counted(coarse, outcome) == ("", ("f1",))
+    assert private.counted(counting(["f1"], 32, scale=0.5), outcome) == ("AAAA", ())
+
+
+def test_of_counts_that_are_withheld_the_metrics_are_named_that_the_policy_does_not_open():
+    """Though how finely it is asked would be refused, too: then all are, where the policy opens them all."""
+    outcome, asked = WorkOutcome(None, 80, {}, counted="AAAA"), counting(["auroc", "f1"], 5888)
+    for metrics, held in ((["f1"], ("auroc",)), (["f1", "auroc"], ("auroc", "f1"))):
+        policy = Policy.model_validate({"masking": {"required": True}, "outputs": {"metrics": metrics}})
+        assert policy.counted(asked, outcome) == ("", held)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"masking": {"required": True}}, {"privacy": {"required": True}}, {"outputs": {"updates": False}}]
+)
+def test_moments_of_a_column_of_few_cells_are_refused_without_their_number(policy):
+    cautious = Policy.model_validate(policy)
+    said = refused(cautious.check_cells, DataState(group=9))
+    assert "asking.group: moments of a column with fewer cells is asked, allowed: at least 10" in said
+    cautious.check_cells(DataState(group=10))
+    cautious.check_cells(DataState())  # of columns all of which have none, or whose moments nobody asks
+    Policy().check_cells(DataState(group=1))
+    assert "at least 30" in refused(Policy.model_validate({"asking": {"group": 30}}).check_cells, DataState(group=29))
+
+
+NOISE = PrivacyTerms(
+    privacy=Privacy(placement="local", mechanism="laplace", noise_multiplier=4.0), rounds=2, round=1, active=3
+)
+
+
+def test_a_preparation_of_columns_that_the_project_does_not_declare_is_refused():
+    with pytest.raises(HanseError, match="are not those of the project's schema"):
+        Policy().check_asking(
+            ages().model_copy(update={"config": {"prepare": [{"name": "height", "kind": "number"}]}}), AGES
+        )
+
+
+CEILINGS = [{"epsilon": 1.0}, {"project": {"epsilon": 1.0}}, {"projects": {"triage": {"epsilon": 1.0}}}]
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS)
+def test_noise_stands_in_for_caution_only_where_a_task_has_it_and_the_site_limits_it(ceiling):
+    """Without a ceiling a hub names noise so small that it hides nothing."""
+    limited = Policy.model_validate({"masking": {"required": True}, "privacy": ceiling})
+    unlimited = Policy.model_validate({"masking": {"required": True}})
+    for policy, terms, trusted in (
+        (limited, NOISE, True), (limited, None, False), (unlimited, NOISE, False), (unlimited, None, False)
+    ):  # fmt: skip
+        rare = preparation(rare=2).model_copy(update={"privacy": terms})
+        noisy = by_ward(scale=0.5).model_copy(update={"privacy": terms})
+        assert policy.trusts_noise(rare) is trusted
+        assert policy.is_exact(rare) is not trusted
+        if trusted:
+            policy.check_asking(rare, WARDS)
+            policy.check_subgroups(noisy, DataState(group=1))
+        else:
+            with pytest.raises(HanseError, match=r"asking\.protocols: category_counts") as caught:
+                policy.check_asking(rare, WARDS)
+            assert ("privacy.epsilon, which noise is trusted with" in (caught.value.hint or "")) is (terms is not None)
+            assert "asking.group" in refused(policy.check_subgroups, noisy, DataState(group=1))
+
+
+def test_a_task_with_noise_that_counts_without_it_is_held_to_how_finely_it_counts():
+    policy = Policy.model_validate({"masking": {"required": True}, "privacy": {"epsilon": 1.0}})
+    table = TabularSchema.model_validate({"features": [{"name": "age"}], "target": "died"})
+    exact = counting(["auroc"], 5888).model_copy(update={"privacy": NOISE})
+    assert "asking.protocols: score_histograms" in refused(policy.check_asking, exact, table)
+
+
+def test_noise_that_nobody_limits_lets_a_job_choose_no_ends_of_its_own():
+    """Between ends that a hub chooses there may be one person alone."""
+    clipped = ages(clip=[53.0, 54.0], scale="standard").model_copy(update={"privacy": NOISE})
+    said = refused(Policy.model_validate({"masking": {"required": True}}).check_asking, clipped, AGES)
+    assert "age cut to ends of the job's own" in said
+    limited = Policy.model_validate({"masking": {"required": True}, "privacy": {"epsilon": 1.0}})
+    limited.check_asking(clipped, AGES)
 
 
 def test_ends_of_a_jobs_own_are_refused_with_what_helps_which_for_dates_is_not_the_schema():

@@ -41,6 +41,17 @@ def test_dp_sgd_is_told_its_steps_and_the_rate_of_this_sites_data(tmp_path: Path
     assert (entry["count"], entry["event"]) == (50, {"kind": "gaussian", "amount": 1.5, "rate": 0.04})
 
 
+@pytest.mark.parametrize("units", [None, 200])
+def test_the_ledger_says_whom_the_noise_of_steps_hides(tmp_path: Path, units: int | None) -> None:
+    section, config = {"mechanism": "dp_sgd", "noise_multiplier": 1.5, "clip": 2.0}, {"train": {"batch_size": 40}}
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    budget.reserve(task(privacy=terms(**section), config=config), examples=1000, model=None, units=units)
+    budget.close()
+    [entry] = list(read_chain(tmp_path, NAME))
+    of_people = ", for whoever has examples, with all of them" if units else ""
+    assert entry["note"] == f"dp_sgd, local: 1.5 per clip of 2{of_people}"
+
+
 def test_a_site_is_charged_for_the_noise_of_a_sum_and_its_worker_adds_none(tmp_path: Path) -> None:
     shares = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma"}
     assert reserved(tmp_path, task(privacy=terms(**shares)))["scale"] == 0.0
@@ -145,6 +156,12 @@ def test_what_a_site_says_before_a_run_with_a_preparation_is_what_its_ledger_doe
         played(tmp_path / "short", rounds, most=2.6)
 
 
+def test_a_preparation_is_charged_once(tmp_path: Path) -> None:
+    reserved(tmp_path, asked_before(TaskKind.PREPARE, 0, 20), examples=EXAMPLES)
+    [charge] = [entry for entry in read_chain(tmp_path, NAME) if entry["what"] == "charge"]
+    assert (charge["count"], charge["note"]) == (1, "preparation, local")
+
+
 def test_homes_that_share_a_ledger_are_each_charged_for_one_task_of_a_name(tmp_path: Path) -> None:
     policy = PrivacyPolicy(ledger=tmp_path / "ledger")
     for home in ("east", "west"):
@@ -189,6 +206,9 @@ def test_metrics_that_hide_one_row_are_refused_where_a_person_may_have_many(tmp_
     assert budget.reserve(asked, examples=100, model=None) is not None
     with pytest.raises(HanseError, match="none with dp_sgd for units"):
         budget.reserve(asked, examples=100, model=None, units=20)
+    # Noise that hides the whole site hides each person, too.
+    whole = task("r2-evaluate", kind=TaskKind.EVALUATE, privacy=terms(metrics=metrics))
+    assert budget.reserve(whole, examples=100, model=None, units=20) is not None
 
 
 def test_a_sites_own_noise_is_by_its_accountant_and_its_share_of_a_sum_by_that_of_all() -> None:
@@ -242,6 +262,19 @@ def test_staircase_noise_is_charged_for_every_number_of_the_model_that_was_recei
         terms(), "north", {}, examples=100, coordinates=lambda: numbers_of(tmp_path / "of no account")
     )
     assert laplace.count == 1
+
+
+def test_a_task_is_charged_for_the_numbers_of_the_very_model_that_came_with_it(tmp_path: Path) -> None:
+    model, section = tmp_path / "model.safetensors", {"mechanism": "staircase", "noise_multiplier": 4.0}
+    write_tensors(model, layout := Layout.of([Entry("w", "F32", (3, 5))]), zeros_of(layout))
+    budget = SiteBudget(tmp_path / "home", PrivacyPolicy())
+    made = budget.reserve(task(privacy=terms(**section)), examples=100, model=model)
+    assert made is not None
+    assert [charge.count for charge in made.charges] == [15]
+    with pytest.raises(HanseError, match="unknown size"):
+        budget.reserve(task("r2-train", privacy=terms(**section)), examples=100, model=None)
+    assert budget.reserve(task("r3-train"), examples=100, model=model) is None, "it has no privacy terms"
+    budget.close()
 
 
 def test_a_turn_of_shared_noise_is_other_work_where_others_train(tmp_path: Path) -> None:

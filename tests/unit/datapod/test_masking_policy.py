@@ -248,3 +248,15 @@ def test_the_section_is_read_from_the_file(tmp_path: Path) -> None:
     path.write_text(f"masking: {{required: true, compensator: {PINNED}, minimum: 5, modes: [compensator]}}")
     rules = load_policy(path).masking
     assert (rules.required, rules.compensator, rules.minimum) == (True, b"k" * 32, 5)
+
+
+def test_masked_training_counts_as_a_question_where_it_tells_a_metric_of_the_model_that_was_sent() -> None:
+    telling = {"plan": {"metrics": ("loss",)}}
+    no_loss = Policy.model_validate({"outputs": {"metrics": ["accuracy"]}})
+    loss = Policy.model_validate({"outputs": {"metrics": ["loss", "accuracy"]}})
+    for rules, tells in ((Policy(), True), (loss, True), (no_loss, False)):
+        assert rules.tells_training(masked(**telling)) is tells
+        assert not rules.tells_training(masked())
+        assert not rules.tells_training(masked(**telling, kind=TaskKind.EVALUATE))
+        assert not rules.tells_training(masked(**telling, privacy=DISTRIBUTED))
+        assert not rules.tells_training(task())

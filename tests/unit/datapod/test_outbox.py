@@ -159,8 +159,13 @@ def test_a_log_that_lacks_what_others_have_seen_is_not_gone_on_with_until_the_ad
 
 def _head(home: Path) -> LedgerHead:
     log = Outbox(home)
-    entries, digest = log.head()
+    head = _head_of(log)
     log.close()
+    return head
+
+
+def _head_of(log: Outbox) -> LedgerHead:
+    entries, digest = log.head()
     return LedgerHead.model_construct(entries=entries, head=digest, signature=b"")
 
 
@@ -175,3 +180,18 @@ def test_the_reserve_is_given_up_for_a_full_disk_alone(tmp_path: Path, monkeypat
         outbox.append(Leaving("update", "subject", 1))
     assert caught.value.code is ErrorCode.TAMPERED
     assert (tmp_path / RESERVE).exists()
+
+
+def test_heads_that_are_not_remembered_any_more_are_found_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the newest are remembered: a site answers for years."""
+    monkeypatch.setattr("hanse_datapod.home.outbox._REMEMBERED", 2)
+    outbox, heads = Outbox(tmp_path), list[LedgerHead]()
+    for number in range(4):
+        outbox.append(Leaving("update", "s", number, f"{number:064x}"))
+        heads.append(_head_of(outbox))
+    assert [outbox.knows(head) for head in heads] == [False, False, True, True]
+    outbox.require(heads[0])
+    assert [outbox.knows(head) for head in heads] == [True, False, False, True]
+    assert outbox.head()[0] == 4, "nothing was missing"

@@ -121,3 +121,11 @@ def test_a_step_without_a_study_section_is_refused() -> None:
     with pytest.raises(HanseError, match="study") as raised:
         study_policy().check(study_step(config={"step": "open"}))
     assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_rules_for_studies_and_for_training_are_not_evaded_by_the_name_of_a_workflow() -> None:
+    both = study_policy(workflows=["federated_averaging", "association_study"])
+    for asked in (task(workflow="association_study"), study_step(workflow="federated_averaging")):
+        with pytest.raises(HanseError, match=r"workflows: work of kind .* in workflow") as raised:
+            both.check(asked)
+        assert raised.value.code is ErrorCode.POLICY
