@@ -179,22 +179,24 @@ failed = pytest.mark.parametrize("error", FAILURES)
 placed = pytest.mark.parametrize("place", PLACES)
 
 
-async def told_of_the_disk(attacked: Attacked, monkeypatch: pytest.MonkeyPatch, place: str, error: str) -> bytes:
-    """All that is heard of a site whose memory cannot be written."""
+async def told_of_the_disk(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch, place: str, error: str
+) -> tuple[str, bytes]:
+    """The home of a site whose memory cannot be written, and all that is heard of it."""
     async with attacked(asking={"runs": 5}) as hub:
         monkeypatch.setattr(*PLACES[place], failing(FAILURES[error]))
         answer = (await hub.ask(hub.task(SITE, model=MODEL)))[SITE]
         assert answer.outcome is not Outcome.DONE
-        return b"\n".join(data for _, data in hub.heard)
+        return str(hub.stage.sites[SITE].home), b"\n".join(data for _, data in hub.heard)
 
 
 @failed
 @placed
 async def test_an_error_of_the_disk_names_no_file_and_says_nothing_in_its_own_words(
-    attacked: Attacked, tmp_path: Path, place: str, error: str, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, place: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = await told_of_the_disk(attacked, monkeypatch, place, error)
-    assert str(tmp_path).encode() not in left
+    home, left = await told_of_the_disk(attacked, monkeypatch, place, error)
+    assert home.encode() not in left
     assert FAILURES[error].args[-1].encode() not in left
 
 
@@ -202,11 +204,11 @@ async def test_an_error_of_the_disk_names_no_file_and_says_nothing_in_its_own_wo
 @placed
 @pytest.mark.control("test_an_error_of_the_disk_names_no_file_and_says_nothing_in_its_own_words")
 async def test_control_where_messages_tell_what_was_found_a_path_or_the_systems_words_leave(
-    attacked: Attacked, tmp_path: Path, place: str, error: str, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, place: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
-    left = await told_of_the_disk(attacked, monkeypatch, place, error)
-    assert str(tmp_path).encode() in left or FAILURES[error].args[-1].encode() in left
+    home, left = await told_of_the_disk(attacked, monkeypatch, place, error)
+    assert home.encode() in left or FAILURES[error].args[-1].encode() in left
 
 
 PATIENT = "patient J. Doe, born 1943"
