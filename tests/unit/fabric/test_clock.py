@@ -181,7 +181,10 @@ def test_virtual_time_stands_still_while_a_thread_works() -> None:
 
     async def main() -> tuple[float, bool]:
         alarm = asyncio.create_task(clock.sleep(0.001))
-        await asyncio.to_thread(time.sleep, 0.05)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await asyncio.to_thread(time.sleep, 0.01)
+        await loop.run_in_executor(loop.threads, time.sleep, 0.05)
         return clock.monotonic(), alarm.done()
 
     assert clock.run(main()) == (0.0, False)
@@ -197,13 +200,17 @@ def test_virtual_time_stands_still_while_a_thread_works_even_after_its_caller_wa
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
 
         def work() -> None:
             asyncio.run_coroutine_threadsafe(asking_the_loop(), loop).result()
             time.sleep(0.05)
             times.append(clock.monotonic())
 
-        given_up = asyncio.create_task(asyncio.to_thread(work))
+        async def await_work() -> None:
+            await loop.run_in_executor(loop.threads, work)
+
+        given_up = asyncio.create_task(await_work())
         await asyncio.sleep(0)
         given_up.cancel()
         await clock.sleep(10)
@@ -212,7 +219,7 @@ def test_virtual_time_stands_still_while_a_thread_works_even_after_its_caller_wa
     assert times == [0.0]
 
 
-def test_a_thread_may_wait_for_the_loop_that_runs_it() -> None:
+def test_a_thread_may_wait_for_the_loop_that_runs_it_and_a_call_without_one_is_told_so() -> None:
     clock = VirtualClock()
 
     async def answer() -> str:
@@ -221,7 +228,18 @@ def test_a_thread_may_wait_for_the_loop_that_runs_it() -> None:
 
     async def main() -> str:
         loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(answer(), loop).result())
+        assert isinstance(loop, VirtualLoop)
+
+        def asking() -> str:
+            asked = answer()
+            try:
+                return asyncio.run_coroutine_threadsafe(asked, loop).result()
+            finally:
+                asked.close()
+
+        with pytest.raises(RuntimeError, match="needs a thread"):
+            await asyncio.to_thread(asking)
+        return await loop.run_in_executor(loop.threads, asking)
 
     assert clock.run(main()) == "answer"
 
@@ -239,12 +257,27 @@ def test_virtual_time_passes_while_a_thread_waits_for_what_the_loop_does_for_it(
     async def main() -> tuple[float, float]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        answered = await asyncio.to_thread(lambda: loop.answer(sleeper()))
+        answered = await loop.run_in_executor(loop.threads, lambda: loop.answer(sleeper()))
         with pytest.raises(ValueError, match="no answer"):
-            await asyncio.to_thread(lambda: loop.answer(failing()))
+            await loop.run_in_executor(loop.threads, lambda: loop.answer(failing()))
         return answered, clock.monotonic()
 
     assert clock.run(main()) == (60.0, 60.0)
+
+
+def test_a_blocking_call_may_run_a_loop_of_its_own_and_its_error_reaches_the_caller() -> None:
+    clock = VirtualClock()
+
+    async def twice(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    async def main() -> int:
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 // 0)
+        return await asyncio.to_thread(lambda: asyncio.run(twice(21)))
+
+    assert clock.run(main()) == 42
 
 
 def test_blocking_calls_end_in_the_order_in_which_they_were_made_however_long_they_take() -> None:

@@ -2,7 +2,8 @@
 
 The loop's own time is virtual, so timers of any code on it are (`asyncio.sleep`, `asyncio.timeout`, `call_later`), not
 only those of a `Clock`. When no callback is ready and no thread works, time jumps to the next timer. Blocking calls
-(`asyncio.to_thread`) take no virtual time, and the loop waits for each of them, so that a simulation repeats exactly.
+(`asyncio.to_thread`) take no virtual time, and the loop makes each of them itself: a simulation repeats exactly, and no
+thread is woken for it. A call that waits for the loop needs a thread: `run_in_executor(loop.threads, ...)`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+from asyncio import events
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import Context
@@ -74,9 +76,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.working = 0  # blocking calls that have not ended
+        self.working = 0  # calls in threads that have not ended
+        self.threads = ThreadPoolExecutor(_THREADS, "virtual-time")
         self._called = threading.Event()
-        self._threads = ThreadPoolExecutor(_THREADS, "virtual-time")
+        self._calling: int | None = None  # the thread in which the loop makes a blocking call itself
         super().__init__(_IdleSelector(self))
         self._clock_resolution = _RESOLUTION_S
 
@@ -84,13 +87,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.clock.monotonic()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
-        """Run `func` in a thread, and wait here until it ends or calls the loop: one thing happens at a time."""
+        """Run `func` at once and here; or in a thread of `executor`, until it ends or calls the loop: one thing happens
+        at a time."""
+        if executor is None:
+            return self._made_here(func, args)
         self.working += 1
         self._called.clear()
-        call = (executor or self._threads).submit(func, *args)
+        call = executor.submit(func, *args)
         ended = asyncio.wrap_future(call, loop=self)
         call.add_done_callback(self._ended)  # behind the callback of wrap_future: the result comes first
         self._called.wait(_ALONE_S)
+        return ended
+
+    def _made_here(self, func: Callable[[*_Ts], _T], args: tuple[*_Ts]) -> asyncio.Future[_T]:
+        """What `func` returns or raises, in the loop's next turn, as from a thread. Like there, no loop runs for it."""
+        ended: asyncio.Future[_T] = self.create_future()
+
+        def end(take: Callable[[Any], None], outcome: object) -> None:
+            if not ended.done():  # its caller may be cancelled by now
+                take(outcome)
+
+        events._set_running_loop(None)
+        self._calling = threading.get_ident()
+        try:
+            made = func(*args)
+        except Exception as error:
+            self.call_soon(end, ended.set_exception, error)
+        else:
+            self.call_soon(end, ended.set_result, made)
+        finally:
+            self._calling = None
+            events._set_running_loop(self)
         return ended
 
     def _ended(self, _: Future[Any]) -> None:
@@ -104,6 +131,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
+        if self._calling == threading.get_ident():
+            raise RuntimeError("a blocking call that asks the loop needs a thread: run_in_executor(loop.threads, ...)")
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._called.set()
         return handle
@@ -132,7 +161,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return result.result()
 
     def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self.threads.shutdown(cancel_futures=True)
         super().close()
 
 
