@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.nursery import SERVICES
+from hanse_fabric import garbage
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
 from servers import NatsServer
@@ -31,6 +32,16 @@ sys.dont_write_bytecode = False
 # How long an example takes says how busy the machine is.
 settings.register_profile("hanse", deadline=None)
 settings.load_profile("hanse")
+
+
+# A process that has collected all tests is full of what never becomes garbage, and looking through it again and again
+# took a tenth of its time.
+garbage.while_loading()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as services do, now that all is loaded."""
+    garbage.settle()
 
 
 def pytest_configure() -> None:
