@@ -28,7 +28,7 @@ def alive(host: str, port: int, path: str = "/healthz", *, tls: bool = False, mu
         with socket.create_connection((_ANY.get(host, host), port), timeout=TIMEOUT_S) as connection:
             if not tls:
                 return _asked(connection, request)
-            context = ssl.create_default_context()
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates, which take 0.1 s
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
             with context.wrap_socket(connection) as secured:

@@ -59,7 +59,8 @@ _OF_SERVICES = {
     "hanse_console": "hanse_console.app",
 }
 SERVICES = Kind(
-    ("hanse.embedded.service_nursery", *_OF_SERVICES.values(), "hanse_fabric.bus.nats", "hanse_fabric.store.s3"),
+    ("hanse.embedded.service_nursery", *_OF_SERVICES.values(), "hanse_fabric.bus.nats",
+     "hanse_fabric.store.s3", "hanse_fabric.store.minio_client"),
     frozenset(_OF_SERVICES), {"OPENBLAS_NUM_THREADS": "1"},
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ class Readiness:
         self._port = port
         self._context: ssl.SSLContext | None = None
         if tls:  # it is on loopback, and is asked for nothing but a word: whose certificate it shows does not matter
-            self._context = ssl.create_default_context()
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._context.check_hostname = False
             self._context.verify_mode = ssl.CERT_NONE
 

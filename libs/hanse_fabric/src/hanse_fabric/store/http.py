@@ -132,11 +132,11 @@ class HttpClient:
         self._closed = threading.Event()
         self._options: dict[str, Any] = {
             "maxsize": connections, "retries": False,
-            "ssl_context": _system() if ca is None else tls.client_context(ca),
             "timeout": urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
         }  # fmt: skip
+        self._named_ca = None if ca is None else tls.client_context(ca)
         self.pool = urllib3.PoolManager(**self._options)
-        self._proxied: dict[Proxy, urllib3.PoolManager] = {}
+        self._secured: dict[Proxy | None, urllib3.PoolManager] = {}
 
     def request(
         self,
@@ -198,13 +198,14 @@ class HttpClient:
             response.release_conn()
 
     def _pool_to(self, url: str) -> urllib3.PoolManager:
-        """The connections to `url`: direct ones, or through a proxy."""
+        """The connections to `url`, direct or through a proxy. Certificates are read where one is to be checked."""
         proxy = proxy_for(url)
-        if proxy is None:
+        if proxy is None and not url.lower().startswith("https:"):
             return self.pool
-        if proxy not in self._proxied:
-            self._proxied[proxy] = _through(proxy, self._options)
-        return self._proxied[proxy]
+        if proxy not in self._secured:
+            options = {**self._options, "ssl_context": self._named_ca or _system()}
+            self._secured[proxy] = urllib3.PoolManager(**options) if proxy is None else _through(proxy, options)
+        return self._secured[proxy]
 
     def persist(self, attempt: Callable[[], T], what: str, *, patience: float | None = None) -> T:
         """Try, and again with growing pauses while the server does not serve.
@@ -236,7 +237,7 @@ class HttpClient:
     def close(self) -> None:
         """Drop the connections; requests that wait for a server give up."""
         self._closed.set()
-        for pool in (self.pool, *self._proxied.values()):
+        for pool in (self.pool, *self._secured.values()):
             pool.clear()
 
 

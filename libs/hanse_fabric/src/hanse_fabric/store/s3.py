@@ -7,13 +7,11 @@ payload first, which halves the time of a put. A store that restarts is waited f
 from __future__ import annotations
 
 import base64
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
@@ -69,6 +67,8 @@ class S3Store:
         patience: float = 30.0,
         public_url: str = "",
     ) -> None:
+        from hanse_fabric.store.minio_client import Minio
+
         self._bucket = bucket
         self._http = HttpClient(ca, patience=patience, connections=_CONNECTIONS)
 
@@ -77,7 +77,7 @@ class S3Store:
             if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/"):
                 raise invalid(name, at, "http(s)://host:port")
             # With the region given, signing asks nobody.
-            return _minio()(
+            return Minio(
                 address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
                 http_client=self._http.pool,
             )  # fmt: skip
@@ -364,20 +364,6 @@ class S3Store:
             return call()
         except Refused as refused:
             raise refused.explain(what) from None
-
-
-def _minio() -> type[Minio]:
-    """minio's client, without its client for administrators: the ciphers of that one take 2.6 MiB in every service."""
-    name = "minio.minioadmin"
-    if "minio" not in sys.modules:
-        sys.modules[name] = stand_in = ModuleType(name)
-        stand_in.MinioAdmin = None  # type: ignore[attr-defined]
-    from minio import Minio
-
-    # Whoever imports that client by its own name still gets it.
-    if getattr(sys.modules.get(name), "__file__", None) is None:
-        sys.modules.pop(name, None)
-    return Minio
 
 
 def _refusal(error: object) -> Refused:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +125,16 @@ def seaweedfs_program(
     for left in json.loads(noted.read_text()) if noted.exists() else ():
         Path(left).unlink(missing_ok=True)
     noted.write_text(json.dumps([str(path) for path in litter]))
-    return Program("object-store", tuple(argv), lambda: _answers(f"http://{_HOST}:{port}/{BUCKET}/"), litter)
+    return Program("object-store", tuple(argv), lambda: _answers(port), litter)
 
 
-def _answers(url: str) -> bool:
+def _answers(port: int) -> bool:
     """Any answer but a server's error will do: without credentials it is a refusal."""
+    asking = HTTPConnection(_HOST, port, timeout=1)
     try:
-        with urllib.request.urlopen(url, timeout=1, context=ssl.create_default_context()):  # noqa: S310 - loopback
-            return True
-    except urllib.error.HTTPError as error:
-        return error.code < 500
-    except OSError:
+        asking.request("GET", f"/{BUCKET}/")
+        return asking.getresponse().status < 500
+    except (OSError, HTTPException):
         return False
+    finally:
+        asking.close()
