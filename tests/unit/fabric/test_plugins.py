@@ -72,7 +72,7 @@ def test_a_plugin_that_ends_the_process_when_it_is_imported_ends_nothing(install
 
 def _digest(name: str) -> str:
     """As a process reads it that begins now."""
-    plugins._found.cache_clear()
+    plugins._installed.cache_clear()
     return find(STRATEGIES, name).digest()
 
 

@@ -236,6 +236,6 @@ def test_a_cell_is_played_anew_when_its_package_has_changed_and_only_then(
     before = [cell.task.key for cell in cells(algorithms=algorithms)]
     assert [cell.task.key for cell in cells(algorithms=algorithms)] == before
     (site / "winsorized.py").write_text(WINSORIZED.replace("total / len(rows)", "total"))
-    plugins._found.cache_clear()  # as a process that begins now
+    plugins._installed.cache_clear()  # as a process that begins now
     after = [cell.task.key for cell in cells(algorithms=algorithms)]
     assert (after[0] != before[0], after[1] == before[1]) == (True, True)

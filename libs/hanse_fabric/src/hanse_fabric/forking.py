@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hanse_fabric import garbage
+from hanse_fabric import garbage, plugins
 
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
@@ -42,6 +42,7 @@ def load(modules: Sequence[str]) -> None:
     garbage.while_loading()
     for name in modules:
         import_module(name)
+    plugins.names(plugins.STRATEGIES)  # which reads what all installed packages offer
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("threads were started while loading: no process can be forked safely")
     gc.freeze()

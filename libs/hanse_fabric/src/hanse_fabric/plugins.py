@@ -150,7 +150,7 @@ def _shown(digest: str | None) -> str:
 
 def names(group: str) -> tuple[str, ...]:
     """All names that are offered, sorted."""
-    return tuple(sorted(_found(group, tuple(sys.path))))
+    return tuple(sorted(_found(group)))
 
 
 def find(group: str, name: str) -> Plugin:
@@ -159,7 +159,7 @@ def find(group: str, name: str) -> Plugin:
     Raises:
         HanseError: INVALID_INPUT where nobody offers the name, listing those that are known; CONFLICT where two do.
     """
-    offered = _found(group, tuple(sys.path)).get(name, ())
+    offered = _found(group).get(name, ())
     if not offered:
         known = f"known are {', '.join(names(group))}{meant(name, names(group))}"
         if not names(group):
@@ -183,16 +183,31 @@ def built_in(group: str) -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in found if plugin.built_in)
 
 
+def _found(group: str) -> Mapping[str, tuple[Plugin, ...]]:
+    return _installed(tuple(sys.path))[group]
+
+
 @cache
-def _found(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Plugin, ...]]:  # noqa: ARG001 - part of the key
-    found: dict[str, tuple[Plugin, ...]] = {}
-    for entry in entry_points(group=group):
-        # Kept, because a distribution reads its file each time that it is asked for its name, and that may be gone.
-        dist = entry.dist
-        package, built_in = (entry.module, False) if dist is None else (dist.name, dist.name in _OURS)
-        told = package if dist is None else f"{package} {dist.version}"
-        found[entry.name] = (*found.get(entry.name, ()), Plugin(group, entry.name, entry, told, built_in))
+def _installed(path: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[Plugin, ...]]]:  # noqa: ARG001 - the key
+    """All plug-ins by group and name: at once, for all that is installed has to be read for any of them."""
+    found: dict[str, dict[str, tuple[Plugin, ...]]] = {group: {} for group in KINDS}
+    told: dict[int, tuple[str, bool]] = {}
+    every = entry_points()
+    for group, named in found.items():
+        for entry in every.select(group=group):
+            # Once: a distribution reads its file each time that it is asked for its name, and that may be gone later.
+            if id(entry.dist) not in told or entry.dist is None:
+                told[id(entry.dist)] = _package(entry)
+            plugin = Plugin(group, entry.name, entry, *told[id(entry.dist)])
+            named[entry.name] = (*named.get(entry.name, ()), plugin)
     return found
+
+
+def _package(entry: EntryPoint) -> tuple[str, bool]:
+    """Who offers it, and whether that is Hanse."""
+    if (dist := entry.dist) is None:
+        return entry.module, False
+    return f"{dist.name} {dist.version}", dist.name in _OURS
 
 
 def _files(entry: EntryPoint) -> Iterator[tuple[str, Path]]:
