@@ -60,7 +60,7 @@ class WorkFile:
     def __init__(self, path: Path, limit: int = LIMIT) -> None:
         self._path, self._limit = path, limit
         with closing(self._open()) as database:
-            database.executescript(_TABLES)
+            database.executescript(f"BEGIN IMMEDIATE;{_TABLES}COMMIT;")  # one wait for the disk
 
     def claim(self, claim: Claim, known: Work) -> Work:
         """Remember a set, durably.

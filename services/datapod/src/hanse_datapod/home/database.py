@@ -65,7 +65,7 @@ class Database:
         # it, and EXTRA waits for the folder, too, lest a power cut bring it back and so take the change back.
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = EXTRA")
-        database.executescript(self._tables)
+        database.executescript(f"BEGIN IMMEDIATE;{self._tables};COMMIT;")  # waits for the disk once for all of them
         self._connection = database
         return database
 
