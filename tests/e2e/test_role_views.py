@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hanse
-from hanse.embedded.hub import EmbeddedHub
+from e2e.deployed import DeployedHub, deployed
 from hanse_datapod.masking import sealed_seed
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
@@ -37,6 +36,13 @@ READS = {Verb.FOLLOW, Verb.LAST, Verb.WORK, Verb.SERVE}
 NOISE = {"placement": "distributed", "mechanism": "discrete_laplace", "noise_multiplier": 0.5}
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
+    """One for all runs, each of a project of its own and with a tap of its own; no other file's sites are at it."""
+    with deployed(tmp_path_factory.mktemp("views") / "hub") as started:
+        yield started
 
 
 @dataclass
@@ -111,7 +117,7 @@ async def tapped(folder: Path, seen: Seen) -> AsyncIterator[None]:
         await client.close()
 
 
-async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise: str | None) -> Seen:
+async def played(hub: DeployedHub, folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise: str | None) -> Seen:
     """A run of four sites, with everything that was said."""
     seen = Seen()
 
@@ -135,15 +141,16 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
         (exchange, "pack", pack), (shuffled, "pack", pack),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, replaced)
-    async with EmbeddedHub(folder / "hub") as hub, tapped(folder, seen), asyncio.TaskGroup() as group:
-        with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
-            project = await asyncio.to_thread(client.projects.create, "views", schema={"kind": "open"})
+    async with tapped(hub.folder.parent, seen), asyncio.TaskGroup() as group:
+        with await asyncio.to_thread(hub.client) as client:
+            name = f"views-{noise or mode}"
+            project = await asyncio.to_thread(client.projects.create, name, schema={"kind": "open"})
             sites = [
-                LightSite(index, SITES, folder / f"{index}", hub.compensator_key, lambda *_: Fate.ANSWERS, {}, int)
+                LightSite(index, SITES, folder / f"{index}", hub.hub.compensator_key, lambda *_: Fate.ANSWERS, {}, int)
                 for index in range(SITES)
             ]
             at_work = [
-                group.create_task(site.run(hub.url, await asyncio.to_thread(project.invite, site.name)))
+                group.create_task(site.run(hub.hub.url, await asyncio.to_thread(project.invite, site.name)))
                 for site in sites
             ]
             job = {
@@ -166,9 +173,9 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
 
 @pytest.mark.parametrize("noise", ["oblivious", "oblivious-shuffled", "distributed-gamma"])
 async def test_no_role_has_seen_a_plain_update_a_seed_or_noise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str
+    hub: DeployedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str
 ) -> None:
-    seen = await played(tmp_path, monkeypatch, "compensator", noise)
+    seen = await played(hub, tmp_path, monkeypatch, "compensator", noise)
     results = [result for result in seen.results() if result.seed is not None]
     assert len(results) == len(seen.seeds) == 2 * SITES * ROUNDS  # training and evaluation
     sealed = {"oblivious": SITES - 1, "oblivious-shuffled": 1, "distributed-gamma": 0}[noise]
@@ -219,9 +226,9 @@ def check_differences(seen: Seen) -> None:
 
 
 async def test_the_search_finds_every_update_of_a_run_without_masks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: DeployedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = await played(tmp_path, monkeypatch, "ring", None)
+    seen = await played(hub, tmp_path, monkeypatch, "ring", None)
     found = {finding.secret for finding in find_secret(seen.by(Role.AGGREGATOR), seen.secrets())}
     assert len(found) == SITES * ROUNDS
     assert find_secret(seen.by(Role.COORDINATOR), seen.secrets()) == []

@@ -24,10 +24,10 @@ from hanse_site import SiteLink, enrol
 from hanse_site.answering import result_for
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
-ROUNDS = 8
+ROUNDS = 5
 SILENT = 0.1
 JOINING_AT_ONCE = 16
-GROWTH_MIB = 16
+GROWTH_MIB = 9
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
