@@ -29,7 +29,7 @@ from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 
 SERVICES = ["coordinator", "aggregator", "compensator", "model-registry", "nats-server", "object-store"]
-ROUNDS = {"inline": 30, "stored": 30, "masked": 15}
+ROUNDS = {"inline": 16, "stored": 16, "masked": 15}
 
 SEEDS = os.environ.get("HANSE_CHAOS_SEEDS")
 CASES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -78,38 +79,67 @@ def heard(made: League, site: str) -> list[str]:
     return list(dict.fromkeys(task.step for task in made.conduct[site].heard))
 
 
+EVERY_KILL = os.environ.get("HANSE_EVERY_KILL") == "1"
+"""Whether each process dies at each of its steps, in a run of its own each time (`make kills`), or at some of them."""
+APART = {"coordinator-0": 16, "aggregator-0": 8}
+"""Publications between two deaths of a process; of the others 4 do."""
+
+
 def outcomes_when_killed(
     folder: Path,
     sites: Sequence[str],
     job: dict[str, Any],
     *,
     every: int,
+    apart: int | None = None,
     process: str = "coordinator-0",
     told: Callable[[League, RunRecord], object],
     faults: Mapping[str, Sequence[Fault]] | None = None,
     **more: Any,
 ) -> list[object]:
-    """What `told` says of the run when nobody dies, and when a process dies at its n-th publication and comes back: for
-    every so many n, at odd ones just before the message is stored, at even ones just after it. More is of `league`."""
+    """What `told` says of the run when nobody dies, and, once for each death, of runs in which a process dies at its
+    n-th publication, comes back, and dies again some `apart` publications later, to the run's end. The runs' first n
+    are 1, 1 + every and so on up to `apart`. Every other time it dies just before the message is stored, else just
+    after it. More is of `league`.
 
-    async def run(clock: VirtualClock, at: int) -> tuple[object, int]:
-        async with hub_of(clock, folder / str(at), *sites, **more) as made:
+    Args:
+        apart: no less than `every`, and what it takes to go on after it came back; 0: each death is in its own run.
+    """
+    apart = APART.get(process, 4) if apart is None else apart
+    apart, every = (0, 1) if EVERY_KILL else (max(apart, every) if apart else 0, every)
+
+    async def run(clock: VirtualClock, first: int) -> tuple[object, int, int]:
+        deaths = 0
+
+        async def die(made: League) -> None:
+            nonlocal deaths
+            dying = made.processes[process]
+            at = first
+            while at:
+                await dying.died(at, stored=(first + deaths) % 2 == 0)
+                deaths, at = deaths + 1, apart and apart + deaths  # ever later, so that it goes on in the end
+                dying.start(made.group)
+
+        async with hub_of(clock, folder / str(first), *sites, **more) as made:
             for site, its in (faults or {}).items():
                 made.let(site, *its)
-            dying = made.processes[process]
-            before = dying.death.publications
-            death = made.group.create_task(dying.died(at, stored=at % 2 == 0))
-            death.add_done_callback(lambda done: None if done.cancelled() else dying.start(made.group))
+            counted = made.processes[process].death
+            before = counted.publications
+            dying = made.group.create_task(die(made))
             record = await completed(made, job)
-            publications = dying.death.publications - before
+            publications = counted.publications - before
             await clock.sleep(1.0)  # at the last publications it dies after the run's end
-            assert death.done() == (at > 0), f"at {at} of {dying.death.publications} it did not die"
-            death.cancel()
-            return told(made, record), publications
+            assert bool(deaths) == bool(first), f"at {first} of {publications} it did not die"
+            dying.cancel()
+            return told(made, record), publications, deaths
 
-    def played(at: int) -> tuple[object, int]:
+    def played(first: int) -> tuple[object, int, int]:
         clock = VirtualClock()
-        return clock.run(run(clock, at))
+        return clock.run(run(clock, first))
 
-    calm, publications = played(0)
-    return [calm, *(played(at)[0] for at in range(1, publications - 1, every))]
+    calm, publications, _ = played(0)
+    outcomes = [calm]
+    for first in range(1, min(apart or publications, publications - 2) + 1, every):
+        outcome, _, deaths = played(first)
+        outcomes += [outcome] * deaths
+    return outcomes

@@ -69,7 +69,7 @@ def test_a_coordinator_that_was_cut_off_while_another_took_its_run_stops_writing
             made.processes[name].cut(30)
             await made.clock.sleep(40)
 
-    job = JOB | {"rounds": 20}
+    job = JOB | {"rounds": 12}
     calm = play(tmp_path / "calm", job, sites=SITES)
     played = play(tmp_path / "cut", job, sites=SITES, coordinators=2, trouble=cut_the_one_at_work)
     assert played.takings > 1

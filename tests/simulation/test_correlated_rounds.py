@@ -22,7 +22,6 @@ from hanse_privacy.noise.source import NoiseSource
 from simulation.league import League
 from simulation.mortal import Mortal, mortal
 from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
-from simulation.test_shared_turns import EVERY_KILL
 
 __all__ = ["mortal"]
 NAMES = ("east", "north", "south", "west")
@@ -91,7 +90,7 @@ def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed(folder: Path, process: str, told: Callable[[League, RunRecord], object]) -> list[object]:
     """Of four rounds, for each kill of a process: see `outcomes_when_killed`. No other aggregator does its work."""
-    every = 7 if process.startswith("coordinator") and not EVERY_KILL else 1
+    every = 7 if process.startswith("coordinator") else 1
     return outcomes_when_killed(
         folder, NAMES, correlated_job(), every=every, process=process, told=told,
         worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1,
