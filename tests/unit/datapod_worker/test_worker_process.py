@@ -37,6 +37,7 @@ from own_worker import OwnWorker
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "site_code.py"
 LONG = {"epochs": 100_000}
+TELLING = {"epochs": 20_000}  # some seconds; its first words come after a twentieth
 
 
 def silent(_fraction, _text):
@@ -77,8 +78,11 @@ class InPool(ProcessWorker):
 
 @pytest.fixture
 async def worker(data, tmp_path, request):
-    """A process of the agent's own; in tests `in_both` one in a pool, too."""
-    if getattr(request, "param", "process") == "process":
+    """A process of the agent's own, `program`: as a datapod starts it; in tests `in_both` one in a pool, too."""
+    which = getattr(request, "param", "process")
+    if which == "program":
+        request.getfixturevalue("started_anew")
+    if which != "pool":
         made: Any = OwnWorker(data, schema=SCHEMA)
     else:
         made = InPool(data, tmp_path / "shared", SCHEMA)
@@ -97,6 +101,7 @@ async def standing(data):
 
 left_running = pytest.mark.asyncio(loop_scope="module")
 in_both = pytest.mark.parametrize("worker", ["process", "pool"], indirect=True)
+as_program = pytest.mark.parametrize("worker", ["program"], indirect=True)
 
 
 async def gone(pid):
@@ -143,6 +148,7 @@ def initialize(config):
 """
 
 
+@as_program
 async def test_check_data_counts_and_fingerprints(worker):
     summary = await worker.check_data(SCHEMA)
     assert (summary.examples, summary.test_examples, summary.parted) == (64, 16, True)
@@ -171,13 +177,13 @@ async def test_two_processes_give_the_same_bits_and_a_useful_model(standing, dat
         await other.close()
 
 
-@in_both
+@pytest.mark.parametrize("worker", ["program", "pool"], indirect=True)
 async def test_a_worker_killed_in_the_middle_gives_the_same_bits_when_asked_again(worker, tmp_path):
     model = await initialized(worker, tmp_path)
     calm = (await worker.work(request(tmp_path, TaskKind.TRAIN, model=model), silent)).update.read_bytes()
     first = worker.pid
     started = asyncio.Event()
-    long = request(tmp_path, TaskKind.TRAIN, model=model, train=LONG)
+    long = request(tmp_path, TaskKind.TRAIN, model=model, train=TELLING)
     working = asyncio.create_task(worker.work(long, lambda _fraction, _text: started.set()))
     await started.wait()
     os.kill(first, signal.SIGKILL)
@@ -209,7 +215,7 @@ async def test_the_memory_limit_ends_training(worker, tmp_path):
 async def test_cancelled_work_is_stopped_and_the_next_task_works(worker, tmp_path):
     model = await initialized(worker, tmp_path)
     first, started = worker.pid, asyncio.Event()
-    long = request(tmp_path, TaskKind.TRAIN, model=model, train=LONG)
+    long = request(tmp_path, TaskKind.TRAIN, model=model, train=TELLING)
     working = asyncio.create_task(worker.work(long, lambda _fraction, _text: started.set()))
     await started.wait()
     working.cancel()
@@ -334,7 +340,7 @@ async def test_site_code_gets_a_torch_module_where_the_job_names_a_built_in_mode
 
 
 async def test_site_code_that_prints_does_not_disturb_the_conversation_and_sees_no_hanse_variables(
-    tmp_path, data, monkeypatch
+    tmp_path, data, monkeypatch, started_anew
 ):
     monkeypatch.setenv("HANSE_STORE_SECRET_KEY", "secret")
     text = INITIALIZE + (
