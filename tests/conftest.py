@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import sys
@@ -80,6 +81,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return order.get(item.path, len(order)), crc32(name.encode()), name
 
     items.sort(key=place_of)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now lives as long as the session: no collection of garbage looks at it again, neither those
+    that come by themselves nor those that the code under test asks for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

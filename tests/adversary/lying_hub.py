@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,13 +16,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from nats.aio.client import Client
 
 from adversary.stage import FEATURES, Array, Stage
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, Outcome, Result, RingPlan, Task, TaskKind
 from hanse_fabric.messages.masking import MaskAnswer, MaskRequest
 from hanse_fabric.names import derive_id
-from hanse_fabric.subjects import MASK_ANSWER, MASK_REQUEST, MASKS, RESULT, TASK, UPDATE, Role
+from hanse_fabric.subjects import (
+    EXCHANGED,
+    MASK_ANSWER,
+    MASK_REQUEST,
+    MASKS,
+    PARTICIPANTS,
+    RESULT,
+    TASK,
+    UPDATE,
+    Role,
+)  # fmt: skip
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.binding import task_seed, work_digest
@@ -47,11 +59,12 @@ def half_step(plan: RingPlan) -> float:
 
 @dataclass
 class LyingHub:
-    """What the adversary can do. Its connections have the rights of the two services, no more."""
+    """What the adversary can do. Its connections have the rights of the two services, no more; `ear` hears all."""
 
     stage: Stage
     coordinator: NatsBus
     aggregator: NatsBus
+    ear: Client
     heard: list[tuple[str, bytes]] = field(default_factory=list)
     _waiting: dict[str, asyncio.Future[bytes]] = field(default_factory=dict)
 
@@ -63,6 +76,15 @@ class LyingHub:
         waiting = self._waiting.pop(message.subject, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message.data)
+
+    async def forget_project(self) -> None:
+        """Remove what the doors of a hub read from its beginning, of all projects: else each attack has read, and told
+        again, what all attacks before it have left on the session's server."""
+        for row in (TASK, EXCHANGED, PARTICIPANTS):
+            request = json.dumps({"filter": row.wildcard(project=self.stage.project)}).encode()
+            purge = f"$JS.API.STREAM.PURGE.{_stream(row).name}"
+            answer = json.loads((await self.ear.request(purge, request, timeout=PATIENCE_S)).data)
+            assert answer["success"], answer
 
     def plan(self, **settings: Any) -> RingPlan:
         """The ring plan that an honest hub would announce."""
@@ -270,14 +292,15 @@ def refusals(results: Mapping[str, Result]) -> dict[str, str]:
 async def lying_hub(stage: Stage) -> AsyncIterator[LyingHub]:
     """The adversary on the stage's bus."""
     server = stage.server
-    made = LyingHub(stage, await server.connect(Role.COORDINATOR), await server.connect(Role.AGGREGATOR))
     ear = await with_all_rights(server.url, server.authority.folder)
+    made = LyingHub(stage, await server.connect(Role.COORDINATOR), await server.connect(Role.AGGREGATOR), ear)
     for subjects in ("hanse.>", "$KV.>"):
         await ear.subscribe(subjects, cb=made.hear)
     await ear.flush()
     try:
         yield made
     finally:
+        await made.forget_project()
         await ear.close()
         await made.coordinator.close()
         await made.aggregator.close()

@@ -47,7 +47,7 @@ def fuzzed(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage() -> None:
-    done = fuzzed("-m", "adversary.fuzz_decoders", "--minutes", "0.1", "--target", "Presence")
+    done = fuzzed("-m", "adversary.fuzz_decoders", "--minutes", "0.03", "--target", "Presence")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of them read, 0 findings" in done.stdout
     assert "by coverage: " in done.stdout

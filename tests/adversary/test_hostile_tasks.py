@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -147,11 +148,11 @@ def changed(draw: st.DrawFn, honest: dict[str, Any]) -> str:
 class Sent:
     """Tasks to one site, each of a run of its own, with an honest one after it."""
 
-    def __init__(self, hub: LyingHub, kind: TaskKind, way: str) -> None:
-        self.hub, self.kind, self.way = hub, kind, way
+    def __init__(self, hub: LyingHub, kind: TaskKind) -> None:
+        self.hub, self.kind = hub, kind
         self.site = GENOTYPES if kind is TaskKind.STUDY else TABLE
         self.number = 0
-        self.said: list[Result] = []
+        self.said: dict[str, list[Result]] = {way: [] for way in WAYS}
 
     def task(self, kind: TaskKind, config: dict[str, Any], **fields: Any) -> Task:
         self.number += 1
@@ -163,10 +164,10 @@ class Sent:
             self.site, "step", kind=kind, run=f"run{self.number:09}", config=config, minimum=2, **fields
         )
 
-    async def any(self, config: str) -> Result | None:
+    async def any(self, config: str, way: str) -> Result | None:
         """Send a task with this text as its config, and await its answer; None where it is no task that can be read,
         to which there is none."""
-        how = dict(WAYS[self.way])
+        how = dict(WAYS[way])
         if self.kind in (TaskKind.SHARE, TaskKind.UNMASK):
             how["payload"] = b"AAAA"
         task = self.task(self.kind, {"here": 1}, **how)
@@ -184,31 +185,33 @@ class Sent:
         await asyncio.wait({asking, agent}, return_when="FIRST_COMPLETED", timeout=WITHIN_S)
         assert not agent.done(), (config, agent.exception())
         assert asking.done(), config
-        self.said.append(Result.decode(await asking))
-        return self.said[-1]
+        self.said[way].append(Result.decode(await asking))
+        return self.said[way][-1]
 
     async def honest(self) -> Result:
         kind = TaskKind.STUDY if self.kind is TaskKind.STUDY else TaskKind.TRAIN
         config = STUDY if kind is TaskKind.STUDY else {"model": {"name": "linear"}, "train": {"steps": 1}}
         return (await self.hub.ask(self.task(kind, config, mode=None)))[self.site]
 
-    async def narrow(self) -> None:
+    async def narrow(self, ways: Iterable[str]) -> None:
         for config in NARROW:
-            await self.one_and_then_another(json.dumps(HONEST[self.kind] | config))
+            await self.some_and_then_another(json.dumps(HONEST[self.kind] | config), ways)
 
-    async def one_and_then_another(self, config: str) -> None:
-        said = await self.any(config)
-        if said is not None and said.outcome is not Outcome.DONE:
-            assert said.reason, config
-            assert said.code in CODES, config
+    async def some_and_then_another(self, config: str, ways: Iterable[str]) -> None:
+        """Send the config in each of these ways, and then an honest one."""
+        for way in ways:
+            said = await self.any(config, way)
+            if said is not None and said.outcome is not Outcome.DONE:
+                assert said.reason, (config, way)
+                assert said.code in CODES, (config, way)
         assert (await self.honest()).outcome is Outcome.DONE, config
 
 
 def fuzz(sent: Sent, loop: asyncio.AbstractEventLoop, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=changed(HONEST[sent.kind]))
-    def play(config: str) -> None:
-        asyncio.run_coroutine_threadsafe(sent.one_and_then_another(config), loop).result(2 * WITHIN_S)
+    @given(config=changed(HONEST[sent.kind]), way=st.sampled_from(sorted(WAYS)))
+    def play(config: str, way: str) -> None:
+        asyncio.run_coroutine_threadsafe(sent.some_and_then_another(config, [way]), loop).result(2 * WITHIN_S)
 
     play()
 
@@ -223,16 +226,16 @@ def test_every_kind_of_task_is_tried() -> None:
     assert HONEST.keys() == set(TaskKind)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", TaskKind)
 async def test_whatever_stands_in_a_task_it_is_answered_in_words_and_the_next_honest_one_is_done(
-    two_sites: Any, kind: TaskKind, way: str, caplog: pytest.LogCaptureFixture
+    two_sites: Any, kind: TaskKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with two_sites() as hub:
-        sent = Sent(hub, kind, way)
-        await sent.narrow()
-        await asyncio.to_thread(fuzz, sent, asyncio.get_running_loop(), 20)
-        assert any(said.outcome is not Outcome.DONE for said in sent.said)
+        sent = Sent(hub, kind)
+        await sent.narrow(WAYS)
+        await asyncio.to_thread(fuzz, sent, asyncio.get_running_loop(), 40)
+        for way in WAYS:
+            assert any(said.outcome is not Outcome.DONE for said in sent.said[way]), way
     assert not raised(caplog)
 
 
@@ -244,9 +247,9 @@ async def test_control_a_task_that_is_read_as_it_comes_ends_the_whole_agent(
     monkeypatch.setattr(task_work, "check_config", lambda _task: None)
     monkeypatch.setattr(task_work, "unforeseen", as_it_is)
     async with two_sites() as hub:
-        sent = Sent(hub, kind, "plain")
+        sent = Sent(hub, kind)
         with pytest.raises(AssertionError, match=r"TypeError|AttributeError"):
-            await sent.narrow()
+            await sent.narrow(["plain"])
 
 
 FAILURES: dict[str, Exception] = {
@@ -261,10 +264,10 @@ async def test_of_an_error_that_nobody_foresaw_the_hub_hears_fixed_words_and_the
     two_sites: Any, way: str, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_sites() as hub:
-        sent = Sent(hub, TaskKind.TRAIN, way)
+        sent = Sent(hub, TaskKind.TRAIN)
         with monkeypatch.context() as patch:
             patch.setattr(Contained, "work", fails_with(FAILURES[failure]))
-            said = await sent.any(json.dumps(TRAINED))
+            said = await sent.any(json.dumps(TRAINED), way)
         assert said is not None
         assert said.outcome is Outcome.FAILED
         if way == "masked":
@@ -284,7 +287,7 @@ async def test_control_where_such_an_error_is_told_in_its_own_words_the_hub_hear
         monkeypatch.setattr(task_work, told, lambda _task, error: HanseError(ErrorCode.INTERNAL, str(error)))
     monkeypatch.setattr(Contained, "work", fails_with(FAILURES[failure]))
     async with two_sites() as hub:
-        await Sent(hub, TaskKind.TRAIN, "masked").any(json.dumps(TRAINED))
+        await Sent(hub, TaskKind.TRAIN).any(json.dumps(TRAINED), "masked")
         assert any(CANARY.encode() in data for _, data in hub.heard)
 
 

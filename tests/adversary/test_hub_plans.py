@@ -28,7 +28,7 @@ from points_of_sums import counted
 from privacy_oracle import epsilon_of_mixed
 
 __all__ = ["counted"]
-ASKED, DELTA = 12, 1e-5
+ASKED, DELTA = 6, 1e-5
 RULES: dict[str, Any] = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
     "privacy": {"required": True, "epsilon": 100.0},

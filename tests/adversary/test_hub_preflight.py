@@ -231,7 +231,7 @@ def fitting(words: str) -> set[int]:
         count
         for count in range(BATCH, 2 * EXAMPLES)
         for epsilon in (SMALL, LARGE)
-        if f"{noise_for('gaussian', epsilon, 1e-5, STEPS, rate=BATCH / count, accountant='rdp'):.6g}" in told
+        if told and f"{noise_for('gaussian', epsilon, 1e-5, STEPS, rate=BATCH / count, accountant='rdp'):.6g}" in told
     }
 
 

@@ -44,7 +44,8 @@ async def started(hub: LyingHub, before: SetBack) -> str:
     """Have all sites start again, as their datapods do; why one of them does not."""
     for site in hub.stage.sites.values():
         await site.stop()
-        gc.collect()  # as its process ends: SQLite removes files by their names when it closes what was open
+    gc.collect()  # as their processes end: SQLite removes files by their names when it closes what was open
+    for site in hub.stage.sites.values():
         before(site)
         try:
             require_place(site.home)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from adversary import workers
-from adversary.canaries import PLACES, SHOWN, Place
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from adversary.oracle import TERMS
-from adversary.other_frameworks import answering
 from adversary.stage import FEATURES, Regression
 from hanse_datapod.agent import watched_work
 from hanse_datapod.answers import plain
@@ -34,126 +22,17 @@ from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import restore_ledger
 from hanse_datapod.privacy.metrics import CoveredMetrics
 from hanse_datapod.privacy.reservation import Reservation
-from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import LedgerHead, MaskingMode, Outcome, PrivacyTerms, Progress, Result, Task, TaskKind
+from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Progress, Result, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_fabric.subjects import PROGRESS
-from hanse_fabric.telemetry.metrics import prometheus_text
-from hanse_fabric.telemetry.traces import use_tracer
 from hanse_privacy import witness
 from hanse_privacy.ledger import NAME
 from hanse_privacy.witness import Witness, signed_head
-from hanse_schemas.study import Study
 
 MODEL = np.linspace(0.5, -0.5, FEATURES)
-INTERPRETERS = ForeignSettings(
-    flower=FlowerSettings(interpreter=Path(sys.executable)), nvflare=NVFlareSettings(interpreter=Path(sys.executable))
-)
-"""They are not run: `other_frameworks` answers for them."""
-PROGRAMS = {kind: {"interpreter": sys.executable} for kind in ("flower", "nvflare")}
-
-
-def named(part: Place | str) -> str:
-    return part if isinstance(part, str) else part.name
-
-
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    """What goes to a collector of traces."""
-    kept, tracers = InMemorySpanExporter(), TracerProvider()
-    tracers.add_span_processor(SimpleSpanProcessor(kept))
-    use_tracer(tracers.get_tracer("hanse"))
-    yield kept
-    use_tracer(None)
-
-
-async def everything_that_leaves(
-    attacked: Attacked, folder: Path, place: Place, spans: InMemorySpanExporter, way: str
-) -> tuple[Result, bytes]:
-    """Have a site with a canary in its data work for the widest-open project: (its answer, all that left it)."""
-    # By a short path: a reason is cut where it is long, and the name of a file stands at the end of one.
-    with TemporaryDirectory() as data:
-        return await _all_that_left(attacked, folder, Path(data), place, spans, way)
-
-
-async def _all_that_left(
-    attacked: Attacked, folder: Path, data: Path, place: Place, spans: InMemorySpanExporter, way: str
-) -> tuple[Result, bytes]:  # fmt: skip
-    settings = place.make(data)
-    code = folder / "code.py"
-    code.write_text(place.code)
-    worker = place.loop() if place.loop else workers.on(settings, code if place.code else None, INTERPRETERS)
-    digest = hashlib.sha256(place.code.encode()).hexdigest()
-    rules = {
-        "workflows": ["federated_averaging", "association_study"], "site_code": {"digests": [digest], **PROGRAMS},
-        "masking": {"required": False}, "minimum_participants": 1,
-    }  # fmt: skip
-    replies = answering(place.reply) if place.reply else nullcontext()
-    everybody = {"sites": 3, "worker": lambda index: worker if index == 0 else Regression(index)}
-    with replies:
-        async with attacked(**everybody, schema=place.schema, **rules) as hub:
-            [answer] = (await asked(hub, place, digest, way)).values()
-            objects = (hub.stage.folder / "store" / "objects").rglob("*")
-            stored = [path.read_bytes() for path in objects if path.is_file()]
-            outbox = (hub.stage.sites["site-0"].home / "outbox.jsonl").read_bytes()
-            said = [subject.encode() + data for subject, data in hub.heard]
-            if place.loop:
-                worker.end()
-    traced = [each.to_json().encode() for each in spans.get_finished_spans()]
-    assert traced
-    return answer, b"\n".join([*said, *stored, *traced, outbox, prometheus_text().encode()])
-
-
-async def asked(hub: LyingHub, place: Place, digest: str, way: str) -> dict[str, Result]:
-    if place.studies:
-        study = Study(test="logistic", phenotype="ill", covariates=("AGE",))
-        config = {"study": study.model_dump(mode="json"), "step": "open", "settings": {}}
-        return await hub.ask(
-            hub.task(
-                "site-0", "open", kind=TaskKind.STUDY, workflow="association_study", mode=None, config=config, peers=3
-            )
-        )
-    asks: dict[str, Any] = {"model": {"name": "mlp"}}
-    if place.code:
-        kind = {"kind": place.reply.kind} if place.reply else {}
-        asks = {"code": {"name": "code", "digest": digest, **kind}}
-    mode = MaskingMode.COMPENSATOR if way == "masked" else None
-    given = {"round": 0} if place.kind is TaskKind.PREPARE else {"model": np.zeros(2)}
-    return await hub.ask(hub.task("site-0", kind=place.kind, mode=mode, config=asks | place.config, **given))
-
-
-WAYS = [(place, way) for place in PLACES for way in ("plain", "masked") if way == "plain" or place.hidden]
-everywhere = pytest.mark.parametrize(("place", "way"), WAYS, ids=named)
-
-
-@everywhere
-async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
-    attacked: Attacked, tmp_path: Path, place: Place, way: str, caplog: pytest.LogCaptureFixture,
-    spans: InMemorySpanExporter,
-) -> None:  # fmt: skip
-    caplog.set_level(logging.INFO)
-    answer, left = await everything_that_leaves(attacked, tmp_path, place, spans, way)
-    assert answer.reason, "the place has its reader refuse the file, or the trainer fail"
-    for shown in SHOWN:
-        assert shown.encode() not in left, answer.reason
-    own_log = str([vars(record) for record in caplog.records])
-    assert any(shown in own_log for shown in SHOWN) is place.quoted
-
-
-@pytest.mark.parametrize(("place", "way"), [each for each in WAYS if each[0].quoted], ids=named)
-@pytest.mark.control("test_no_message_stream_log_metric_or_object_has_content_of_the_data")
-async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
-    attacked: Attacked, tmp_path: Path, place: Place, way: str, monkeypatch: pytest.MonkeyPatch,
-    spans: InMemorySpanExporter,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
-    answer, left = await everything_that_leaves(attacked, tmp_path, place, spans, way)
-    assert any(shown.encode() in left for shown in SHOWN), answer.reason
-
-
 PRIVATE = {"sites": 1, "masking": {"required": False}, "privacy": {"required": True}, "minimum_participants": 1}
 
 
