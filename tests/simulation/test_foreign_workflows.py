@@ -14,7 +14,7 @@ from simulation.faults import silent
 from simulation.stories import completed, ended, heard, hub_of, job_of
 
 NAMES = ("north", "south")
-OFFERED = ("raising", "leaving", "forgetful", "unawaited", "bare")
+OFFERED = ("raising", "leaving", "forgetful", "unawaited", "bare", "stranger", "idle")
 RULES = {"workflows": ["careless", *OFFERED], "minimum_participants": 1}
 
 
@@ -76,6 +76,16 @@ async def records_a_number(run):
     await run.once("r1-count", {}, count)
 
 
+async def asks_a_stranger(run):
+    model = await first_model(run)
+    await gather(run, "r1-train", replace(training(run.job, ("north", "nobody"), 1, model), needed=1))
+
+
+async def looks_around(run):
+    await run.participants("r1-participants")
+
+
+stranger, idle = Workflow(asks_a_stranger), Workflow(looks_around)
 unawaited, bare = Workflow(forgets_to_wait), Workflow(records_a_number)
 workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
 forgetful = Workflow(asks_otherwise_at_each_pass)
@@ -162,6 +172,29 @@ def test_a_workflow_that_gives_hanse_something_else_than_is_asked_for_is_told_th
         assert told in record.reason
 
     clock.run(story())
+
+
+@pytest.mark.usefixtures("careless")
+@in_virtual_time
+async def test_a_site_that_was_never_enrolled_ends_the_run_by_its_name(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
+        record = await ended(made, job_of(workflow="stranger"))
+        assert "r1-train" not in heard(made, "north"), "a task went out in a step that cannot be right"
+    assert record.state == "failed"
+    assert (
+        "invalid-input: step r1-train: it asks 'nobody', and nobody of that name was ever enrolled here"
+        in record.reason
+    )
+
+
+@pytest.mark.usefixtures("careless")
+@in_virtual_time
+async def test_a_run_that_leaves_nothing_says_so_at_its_end(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
+        record = await ended(made, job_of(workflow="idle"))
+        told = await made.event("note")
+    assert record.state == "completed"
+    assert str(told.data["reason"]).startswith("the workflow has ended without a model or another result")
 
 
 @in_virtual_time

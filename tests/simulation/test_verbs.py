@@ -31,6 +31,7 @@ async def verbs_on(made: League) -> DurableVerbs:
     """As the supervisor makes them."""
     clock, bus = made.clock, made.owner
     roster = Roster(bus, made.buckets.participants, clock)
+    await first_of(roster.watch(), roster.ready.wait())
     notices = Notices(bus, clock, PROJECT, RUN, actor="service:coordinator/one")
     return DurableVerbs(
         bus=bus, clock=clock, settings=WorkflowSettings(), project=PROJECT, run=RUN, job=check_job(job_of()),
@@ -69,7 +70,7 @@ async def test_exchange_opens_a_session_among_those_who_are_asked(clock: Virtual
         kind=TaskKind.TRAIN, round=1, to=("north", "south"), config={}, seed=lambda _: 1, model=None, needed=2,
         grace=None, deadline=60.0, retries=0,
     )  # fmt: skip
-    async with hub_of(clock, tmp_path) as made:
+    async with hub_of(clock, tmp_path, "north", "south") as made:
         await first_of(exchange(await verbs_on(made), "r1-train", ask), clock.sleep(1.0))
         assert JOB.stream is not None
         [job] = [ExchangeJob.decode(record.data) for record in made.broker.matching(JOB.stream, ">")]

@@ -99,3 +99,24 @@ def test_no_fewer_than_the_minimum_are_sampled() -> None:
     job = check_job({**GOOD, "participants": {"minimum": 5, "fraction": 0.1}})
     assert job.participants.sampled(100) == 10
     assert job.participants.sampled(5) == 5
+
+
+@pytest.mark.parametrize(
+    "section", ["codec", "evaluate", "model", "participants", "prepare", "privacy", "stop", "strategy", "train"]
+)
+@pytest.mark.parametrize(
+    ("given", "kind"), [(["adam"], "a list"), ("adam", "a text"), (3, "a number"), (True, "true or false")]
+)
+def test_what_stands_in_a_section_s_place_is_told_with_its_kind_and_what_is_needed(
+    section: str, given: object, kind: str
+) -> None:
+    with pytest.raises(HanseError) as raised:
+        check_job({"rounds": 1, "model": {"name": "linear"}, section: given})
+    told = f"job file: {section}: a section is needed, as {{key: value}}, not {kind} (given {given!r})"
+    assert raised.value.message.startswith(told)
+    assert "function-" not in raised.value.message
+
+
+def test_a_list_without_brackets_is_told_as_such() -> None:
+    with pytest.raises(HanseError, match=r"codec\.up: a list is needed"):
+        check_job({"rounds": 1, "model": {"name": "linear"}, "codec": {"up": "topk"}})

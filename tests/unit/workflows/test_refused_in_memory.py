@@ -18,6 +18,20 @@ from hanse_workflows.workflow import workflow_of
 from simulation.league import WORKFLOWS as SIMULATED
 from unit.workflows.memory_sites import SITES, LinearSite, job_of, sites
 
+CORRELATED: dict[str, Any] = {
+    "weighting": "uniform",
+    "privacy": {
+        "placement": "central", "mechanism": "dp_ftrl", "noise_multiplier": 1.0, "min_separation": 1,
+        "matrix": {"name": "banded", "bands": 1},
+    },
+}  # fmt: skip
+JUMPING: dict[str, Any] = {
+    "train": {"algorithm": {"name": "fedltn", "jump_start": {"rounds": 1}}},
+    "strategy": {
+        "reduction": {"name": "overlap_mean", "jump_start": True},
+        "optimizer": {"name": "look_ahead", "jump_start": True},
+    },
+}
 MASKED: dict[str, Any] = {"secure_aggregation": {"mode": "compensator"}}
 
 
@@ -95,6 +109,10 @@ def test_cyclic_transfer_refuses_masks_for_a_sum_of_one_is_no_secret() -> None:
     ("changes", "message"),
     [
         ({"participants": {"minimum": 2, "quorum": 0.5}}, r"participants.quorum: 0.5 is not 1 "),
+        ({"participants": {"minimum": 2, "grace": 5.0}}, r"participants.grace: 5.0 is not absent"),
+        ({"weighting": "uniform"}, r"weighting: 'uniform' is not examples"),
+        (CORRELATED, r"privacy.mechanism: 'dp_ftrl' is not another"),
+        (JUMPING, r"train.algorithm.jump_start: 'given' is not absent"),
         ({"utility_preserving": True}, r"utility_preserving: True is not false"),
         ({"strategy": {"reduction": {"name": "krum", "byzantine": 1}}}, r"krum takes 5 updates at least"),
         (

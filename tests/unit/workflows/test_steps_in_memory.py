@@ -87,3 +87,39 @@ def test_a_question_without_a_fingerprint_is_refused(asked: dict[str, Any]) -> N
 
     with pytest.raises(RunFailure, match="what a step asks has no fingerprint: "):
         conduct(job_of(), sites(), workflow=Workflow(once))
+
+
+def test_a_site_that_was_never_enrolled_is_an_error_that_names_it() -> None:
+    async def stranger(run: Verbs) -> None:
+        await gather(
+            run, "r1-train", replace(training(run.job, ("site-0", "nobody"), 1, await first_model(run)), needed=1)
+        )
+
+    with pytest.raises(
+        RunFailure, match="step r1-train: it asks 'nobody', and nobody of that name was ever enrolled here"
+    ) as raised:
+        conduct(job_of(), sites(), workflow=Workflow(stranger))
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_run_that_leaves_nothing_says_so_at_its_end() -> None:
+    async def looks_around(run: Verbs) -> None:
+        await run.participants("r1-participants")
+
+    told: list[Any] = []
+    made = conduct(
+        job_of(),
+        sites(),
+        workflow=Workflow(looks_around),
+        told=lambda _kind, _round, data: told.append(data.get("reason")),
+    )
+    assert made.model is None
+    assert [str(each).partition(":")[0] for each in told] == [
+        "the workflow has ended without a model or another result"
+    ]
+
+
+def test_a_run_that_leaves_a_model_says_nothing_of_the_kind() -> None:
+    told: list[str] = []
+    conduct(job_of(), sites(), told=lambda _kind, _round, data: told.append(str(data)))
+    assert not [each for each in told if "without a model" in each]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from hanse_workflows.verbs import Body
 
 NAMED_IN_FULL = 1_000
 """Up to so many are listed at every step, which is plain to read."""
+_NAMED = 20
 _PART = 12_000  # a name has at most 63 letters, so no entry is near a message's 1 MiB
 
 
@@ -84,6 +85,20 @@ class EnrolledKeys:
         closed = await self._once(step, {"enrolled": "keys"}, changes)
         self._known = closed.get("keys", self._known)
         return {name: bytes.fromhex(key) for name, key in self._known.items()}
+
+
+def require_members(step: str, asked: Iterable[str], known: Callable[[str], bool]) -> None:
+    """Refuse to ask whom nobody has enrolled: of such a site one would hear only that it is silent.
+
+    Raises:
+        RunFailure: INVALID_INPUT naming them.
+    """
+    if strangers := [name for name in asked if not known(name)]:
+        named = ", ".join(map(repr, strangers[:_NAMED]))
+        raise RunFailure(
+            ErrorCode.INVALID_INPUT, f"step {step}: it asks {named}, and nobody of that name was ever enrolled here",
+            hint="a workflow asks names that `participants` has returned",
+        )  # fmt: skip
 
 
 LARGEST_COHORT = 4_000

@@ -13,7 +13,7 @@ from hanse_workflows.first_model import first_model
 from hanse_workflows.gathering import patience_of
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
-from hanse_workflows.round_state import RoundState
+from hanse_workflows.round_state import RoundState, shared_from
 from hanse_workflows.rounds import TrainedRound, joined, train
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
@@ -50,9 +50,18 @@ def check(job: Job) -> None:
         raise invalid("secure_aggregation.mode", job.secure_aggregation.mode, "absent (a sum of one site)")
     if job.participants.quorum < 1:
         raise invalid("participants.quorum", job.participants.quorum, "1 (each site of a round has its turn)")
+    if job.participants.grace is not None:
+        raise invalid("participants.grace", job.participants.grace, "absent (a turn ends with its one site's answer)")
+    if job.weighting != "examples" and job.privacy is None:
+        raise invalid("weighting", job.weighting, "examples (of one update there is no mean)")
+    if job.privacy is not None and job.privacy.mechanism == "dp_ftrl":
+        expected = "another (its noise is correlated from round to round, and here each turn has a sum of its own)"
+        raise invalid("privacy.mechanism", job.privacy.mechanism, expected)
     if job.utility_preserving:
         raise invalid("utility_preserving", True, "false (sites train one after another, not on pooled data)")
     check_participants(check_strategy(job.strategy), 1, "updates of one turn:")
+    if shared_from(job) > 1:
+        raise invalid("train.algorithm.jump_start", "given", "absent (it takes the best of several sites' models)")
     if patience_of(job, 1) is not None:
         raise invalid("train.algorithm.name", job.train["algorithm"]["name"], "one without sums among sites")
 

@@ -41,9 +41,14 @@ _ONCE = (
 
 
 async def conduct_prepared(workflow: Workflow, run: Verbs) -> None:
-    """Conduct a run, of a job that has its preparation by then."""
+    """Conduct a run, of a job that has its preparation by then. Of one that leaves nothing behind, say so."""
     run.job = await prepared(run)
     await workflow.conduct(run)
+    if not run.leaves:
+        told = (
+            "the workflow has ended without a model or another result: what it has told on its way is all that is left"
+        )
+        run.note("note", "leaves-nothing", round=0, reason=told)
 
 
 async def prepared(run: Verbs) -> Job:

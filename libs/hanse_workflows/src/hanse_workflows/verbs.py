@@ -39,6 +39,8 @@ class Verbs(Protocol):
     """Whether requests of masked work are bound: not in a run that began under release 0.1.0."""
     of_first_release: bool
     """Whether it is such a run, whose sites may know no more than that release."""
+    leaves: bool
+    """Whether it has published a version, or kept an outcome."""
 
     # Recorded under a key.
 

@@ -114,6 +114,10 @@ class Message(Frozen):
 _LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
 _LIST_EXPECTED = "a list is needed, as [one, another]"
 """What people who write YAML and JSON call it."""
+_SECTIONS = frozenset({"dict_type", "model_type", "model_attributes_type"})
+_KINDS = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+_UNIONS = re.compile(r"(?:function-\w+|literal)\[.*\]", re.DOTALL)
+"""What pydantic puts into a field's place for each form that it may have."""
 _TOLD = 5
 _OF_PYDANTIC = "Value error, "
 """What it puts before the words of our own checks."""
@@ -129,10 +133,10 @@ def explain(error: ValidationError, form: object = None) -> str:
     parts, hides = [], _holds_secrets(form)
     items = error.errors(include_url=False)
     for item in sorted(items, key=_is_of_the_whole)[:_TOLD]:
-        field = ".".join(str(part) for part in item["loc"])
+        field = ".".join(str(part) for part in item["loc"] if not _UNIONS.fullmatch(str(part)))
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        expected = _LIST_EXPECTED if item["type"] in _LISTS else item["msg"].removeprefix(_OF_PYDANTIC)
+        expected = _expected(item)
         if item["type"] == "extra_forbidden":
             meant = nearest_key(form, item["loc"])
             expected += f", did you mean {meant}?" if meant else ""
@@ -141,6 +145,14 @@ def explain(error: ValidationError, form: object = None) -> str:
         of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
         parts.append(f"{field}: {expected}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
     return "; ".join(parts)
+
+
+def _expected(item: ErrorDetails) -> str:
+    if item["type"] in _LISTS:
+        return _LIST_EXPECTED
+    if item["type"] in _SECTIONS:
+        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item.get('input')), 'nothing')}"
+    return item["msg"].removeprefix(_OF_PYDANTIC)
 
 
 def _is_of_the_whole(item: ErrorDetails) -> bool:

@@ -81,7 +81,7 @@ def epsilon_of(curve: Curve, delta: float, orders: tuple[float, ...] = ORDERS) -
     return max(0.0, float(bounds.min()))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)  # a ledger of more unlike releases makes all curves anew at each
 def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
     """The Renyi curve of one release over `orders`, ascending.
 

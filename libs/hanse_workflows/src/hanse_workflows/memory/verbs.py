@@ -34,6 +34,7 @@ from hanse_reduction.study import run_study
 from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
+from hanse_workflows.attendance import require_members
 from hanse_workflows.failures import RunFailure, outcome_of
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
@@ -72,7 +73,7 @@ class MemoryVerbs:
         secret: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.project, self.run, self.job = PROJECT, RUN, job
-        self.binds = self.of_first_release = False
+        self.binds = self.of_first_release = self.leaves = False
         self._sites = dict(sorted(sites.items()))
         self._outcomes, self._objects = journal.outcomes, journal.objects
         self._initial, self._told, self._published, self._secret = initial, told, published, secret
@@ -119,6 +120,7 @@ class MemoryVerbs:
             )
 
         async def do() -> Body:
+            require_members(key, ask.missing, self._sites.__contains__)
             common = ask.task(self.project, self.run, self.job.workflow, key, _NO_TIME, _NO_TIME)
             tasks = [common.model_copy(update=ask.own(self.run, key, name)) for name in ask.missing]
             terms = Terms.of(ask, self.project, self.run, _LARGEST_UPDATE)
@@ -213,6 +215,7 @@ class MemoryVerbs:
         marked = {"final": final} | ({"best": best} if best else {})
         asked = {"model": model, "lineage": lineage, "metrics": metrics} | marked
         await self.once(key, asked, store)
+        self.leaves = True
         self.versions.append((model, lineage, metrics))
 
     async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
@@ -256,7 +259,7 @@ class MemoryVerbs:
         self._objects.forget(going.values())
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
-        self.outputs = dict(outputs)
+        self.outputs, self.leaves = dict(outputs), True
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002, ARG002
         self._told(kind, round, data)

@@ -37,6 +37,10 @@ class Roster:
             group.create_task(self._presence.watch())
             group.create_task(self._watch_members())
 
+    def knows(self, project: str, participant: str) -> bool:
+        """Whether the participant was ever enrolled; it may be revoked."""
+        return (project, participant) in self._members
+
     def key_of(self, project: str, participant: str) -> bytes | None:
         """The participant's raw Ed25519 key; None where it is not enrolled, or revoked."""
         member = self._members.get((project, participant))

@@ -93,7 +93,7 @@ class DurableVerbs:
         self.vitals = RunVitals(project, run, clock)
         self.steps = Steps(journal, notices, run=run, pause=pause)
         self.binds = self.steps.binds
-        self.of_first_release = journal.of_first_release
+        self.of_first_release, self.leaves = journal.of_first_release, False
         ledgers = Ledgers(bus, project)
         self._inbox = Inbox(bus, roster, notices, ledgers=ledgers, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
@@ -215,6 +215,7 @@ class DurableVerbs:
                 self._progressed(best=version.version)
 
         self._going_out.add(model.digest)
+        self.leaves = True
         needed = asyncio.Event()
         going = self.steps.beside(key, {"publish": request}, ask, needed=needed, told=told)
         if going is not None:
@@ -295,6 +296,7 @@ class DurableVerbs:
             self._going.clear()
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
+        self.leaves = True
         kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}
         told = {name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()}
         self._progressed(outputs=told, cohorts=self._there)
