@@ -41,7 +41,9 @@ garbage.while_loading()
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage as services do, now that all is loaded."""
+    """Collect garbage as services do, now that all is loaded: neither the collections that come by themselves nor those
+    that the code under test asks for look at it again."""
+    gc.collect()
     garbage.settle()
 
 
@@ -81,13 +83,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return order.get(item.path, len(order)), crc32(name.encode()), name
 
     items.sort(key=place_of)
-
-
-def pytest_collection_finish() -> None:
-    """What is loaded by now lives as long as the session: no collection of garbage looks at it again, neither those
-    that come by themselves nor those that the code under test asks for."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

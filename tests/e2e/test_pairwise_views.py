@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_role_views import ROUNDS, SITES, Seen, check_differences, played
+from e2e.deployed import DeployedHub
+from e2e.test_role_views import ROUNDS, SITES, Seen, check_differences, hub, played  # noqa: F401 - hub: a fixture
 from hanse_fabric.subjects import Role
 from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.pairwise import shares, site
@@ -68,10 +69,12 @@ class Remembered:
 
 
 async def test_in_a_pairwise_run_no_role_has_seen_an_update_or_a_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: DeployedHub,  # noqa: F811 - the other file's fixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     remembered = Remembered(monkeypatch)
-    seen: Seen = await played(tmp_path, monkeypatch, "pairwise", None)
+    seen: Seen = await played(hub, tmp_path, monkeypatch, "pairwise", None)
     assert len(remembered.keys) == SITES
     assert len(remembered.own) == SITES * 2 * ROUNDS
     assert len(remembered.hidden) == SITES * 2 * ROUNDS + SITES
