@@ -79,7 +79,7 @@ class S3Store:
             # With the region given, signing asks nobody.
             return Minio(
                 address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
-                http_client=self._http.pool,
+                http_client=self._http.direct(at),
             )  # fmt: skip
 
         self._signer = signer("store url", url)
