@@ -6,14 +6,7 @@ The last line says how many survive. Those judged equivalent (`equivalent.toml`,
 from __future__ import annotations
 
 import argparse
-import compileall
-import contextlib
-import os
-import py_compile
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from mutants.copied_tree import Copy
 from mutants.critical import CRITICAL, held_by, source_of
 from mutants.mutations import Mutant, mutants_of
 
@@ -28,51 +22,6 @@ ROOT = Path(__file__).parents[2]
 AIM = 1 / 20
 _PATIENCE_S = 60.0
 _PATIENCE_FACTOR = 6
-
-
-class Copy:
-    """A copy of the working tree, whose packages are imported instead of the installed ones."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "tree"
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, check=True,
-        )  # fmt: skip
-        for name in listed.stdout.decode().split("\0"):
-            if name and (ROOT / name).is_file():
-                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.root / name)
-        sources = [str(path) for room in ("libs", "services") for path in sorted(self.root.glob(f"{room}/*/src"))]
-        # A mutated file is seen by its content: its size and the second of its change may be the same.
-        for path in sources:
-            compileall.compile_dir(path, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def imports(self, module: str) -> str:
-        """The file that a process of the copy imports a module from."""
-        command = [sys.executable, "-c", f"import {module}; print({module}.__file__)"]
-        return subprocess.run(
-            command, cwd=self.root, env=self._environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    def passes(self, tests: Sequence[str], patience: float) -> tuple[bool, str]:
-        """Whether the tests pass; those that take longer than `patience` seconds do not. And what they printed."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-x", "-q", *tests],
-            cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            printed, _ = process.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            return False, "timed out"
-        finally:
-            # Processes that the tests started are of the same session.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return process.returncode == 0, printed
 
 
 def judged_equivalent() -> dict[tuple[str, str, str, str], str]:
@@ -145,7 +94,7 @@ def main() -> int:
     given = parser.parse_args()
     mutants = drawn(given.modules, given.mutants, given.seed)
     with tempfile.TemporaryDirectory(prefix="hanse-mutants-") as folder:
-        survivors = survivors_of(Copy(Path(folder)), mutants)
+        survivors = survivors_of(Copy(ROOT, Path(folder)), mutants)
     share = len(survivors) / max(len(mutants), 1)
     print(f"{len(survivors)} of {len(mutants)} mutants survive ({share:.1%}; the aim: {AIM:.0%} at most)")
     return int(share > AIM)

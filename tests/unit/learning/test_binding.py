@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,9 +27,19 @@ from hanse_fabric.messages import (
 from hanse_fabric.messages.masking import Chosen
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import derive_seed
-from hanse_learning.binding import FIELDS, Covered, bound_to, cut_digest, request_digest, task_seed, work_digest
-from hanse_privacy.ring.plan import make_plan
+from hanse_learning.binding import (
+    FIELDS,
+    Covered,
+    bound_to,
+    cut_digest,
+    has_sums,
+    request_digest,
+    task_seed,
+    work_digest,
+)
+from hanse_privacy.ring.plan import make_plan, whole_numbers
 from hanse_schemas.job import check_job
+from hanse_schemas.resources import FIELD
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -124,6 +135,38 @@ LIMITS: dict[str, Task] = {
 def test_each_limit_that_answers_are_cut_to_makes_another_cut() -> None:
     assert len({cut_digest(task) for task in LIMITS.values()}) == len(LIMITS)
     assert cut_digest(TRAIN).hex() == "4c719f35b9d63c2b23bceacc04ab2d117ecec0e16a1f9c34068c8711d3f38719"
+
+
+def test_of_a_preparation_it_matters_which_limits_there_are_and_not_of_which_arrays() -> None:
+    wide, narrow = Ring(bits=32, fraction=20, bound=8), Ring(bits=32, fraction=20, bound=4)
+
+    def cut(**ring: Any) -> bytes:
+        return cut_digest(TRAIN.model_copy(update={"kind": TaskKind.PREPARE, "masking": ringed(**ring)}))
+
+    assert cut(default=wide) == cut(default=wide, entries={"counts": wide})
+    assert cut(default=wide, entries={"counts": narrow}) == cut(default=narrow, entries={"limbs": wide})
+    assert len({cut(default=wide), cut(default=narrow), cut(default=wide, entries={"counts": narrow})}) == 3
+    whole, one = whole_numbers(3), Ring(bits=32, fraction=20, bound=1)
+    assert len({cut(default=whole), cut(default=one), cut(default=whole, entries={"limbs": one})}) == 3
+
+
+def test_how_private_a_run_is_and_how_far_it_has_come_cuts_nothing() -> None:
+    same = (noisy(), noisy(epsilon=2.0), noisy().model_copy(update={"round": 2}))
+    assert len({cut_digest(TRAIN.model_copy(update={"privacy": privacy})) for privacy in same}) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "told"),
+    [
+        (TaskKind.STUDY, {"study": {"test": "nothing"}}, "task.config.study: "),
+        (TaskKind.TRAIN, TRAIN.config | {"preparation": {"version": 1, "columns": 5}}, "task.config.preparation: "),
+        (TaskKind.TRAIN, {"code": {"name": "own"}, "settings": float("nan")}, "task.config: it has no digest: "),
+    ],
+)
+def test_settings_that_cannot_be_read_are_named(kind: TaskKind, config: dict[str, Any], told: str) -> None:
+    with pytest.raises(HanseError, match=re.escape(told)) as failed:
+        work_digest(TRAIN.model_copy(update={"kind": kind, "config": config}))
+    assert failed.value.code is ErrorCode.INVALID_INPUT
 
 
 def test_a_task_without_masks_has_a_cut_of_its_own() -> None:
@@ -247,6 +290,14 @@ def test_of_a_model_whose_training_has_sums_within_a_step_no_setting_makes_anoth
     assert fedtan(sent=OTHER["model"]) != fedtan() != work_digest(TRAIN)
 
 
+def test_sums_in_the_middle_of_the_work_are_of_training_by_such_an_algorithm_alone() -> None:
+    fedtan = {"train": {"algorithm": {"name": "fedtan"}, "optimizer": {"name": "sgd"}}}
+    own = {"code": {"name": "own", "digest": "a" * 64}}
+    asked = [TRAIN.model_copy(update={"config": config}) for config in (fedtan, {}, TRAIN.config, fedtan | own)]
+    assert [has_sums(task) for task in asked] == [True, False, False, False]
+    assert not has_sums(asked[0].model_copy(update={"kind": TaskKind.EVALUATE}))
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -348,6 +399,15 @@ def test_site_code_reads_all_of_its_settings(one: dict[str, Any], other: dict[st
         return work_digest(TRAIN.model_copy(update={"config": config}))
 
     assert (digest(one) == digest(other)) == (repr_of(one) == repr_of(other))
+
+
+def test_site_code_reads_its_settings_of_training_but_for_where_it_trains() -> None:
+    def digest(**train: Any) -> bytes:
+        config = {"code": {"name": "own", "digest": "a" * 64}, "train": train}
+        return work_digest(TRAIN.model_copy(update={"config": config}))
+
+    assert digest(epochs=1) != digest(epochs=2)
+    assert digest(epochs=1, **{FIELD: "gpu"}) == digest(epochs=1)
 
 
 def test_seeds_are_those_of_release_0_1_0() -> None:

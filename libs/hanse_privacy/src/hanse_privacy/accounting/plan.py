@@ -28,7 +28,7 @@ from hanse_privacy.accounting.events import Event
 
 _ROUNDING = 1 + 1e-12
 """By how much sums of the same numbers in another order may differ; whoever composes an amount adds it."""
-MOST_ROUNDS = 10**9
+_MOST_ROUNDS = 10**9
 """Of a run that has a plan."""
 
 
@@ -47,8 +47,8 @@ class Plan:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            raise invalid("plan.rounds", self.rounds, f"a whole number from 1 to {MOST_ROUNDS}")
+        if not 1 <= self.rounds <= _MOST_ROUNDS:
+            raise invalid("plan.rounds", self.rounds, f"a whole number from 1 to {_MOST_ROUNDS}")
         if min((count for _, count in self.releases), default=1) < 1:
             raise invalid("plan.releases.count", min(count for _, count in self.releases), "1 or more")
         if len({event for event, _ in self.releases}) < len(self.releases):
