@@ -27,7 +27,7 @@ PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
 ROUNDS = 5
 SILENT = 0.1
 JOINING_AT_ONCE = 16
-GROWTH_MIB = 9
+GROWTH_MIB = 12
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
