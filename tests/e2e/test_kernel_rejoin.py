@@ -51,7 +51,7 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @pytest.mark.xfail(
     strict=False,
-    reason="on a busy machine, one time in four: the stopped site counts otherwise, or the bits differ; to be found out",
+    reason="one time in four, on a busy machine, the stopped site counts otherwise or the bits differ: not known why",
 )
 async def test_a_site_that_was_away_for_rounds_comes_back_and_every_bit_is_as_if_it_had_only_been_absent(
     deployment: Deployment,
