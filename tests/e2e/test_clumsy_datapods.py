@@ -6,7 +6,6 @@ All of them share one run with a site where all is well: each says what is wrong
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import numpy as np
 import pytest
 
 from e2e.deployed import DeployedHub, completed
-from hanse.hub import Hub, Project
+from e2e.sites_online import wait_online
+from hanse.hub import Hub
 from hanse_learning.digits import write_shares
 
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
@@ -87,13 +87,6 @@ def answers(
         for data in told
         if data["step"] == "r1-train"
     }
-
-
-def wait_online(project: Project, count: int) -> None:
-    end = time.monotonic() + 60
-    while sum(participant.online for participant in project.participants()) < count:
-        assert time.monotonic() < end, project.participants()
-        time.sleep(0.1)
 
 
 def test_a_sound_site_answers_although_all_others_fail(answers: dict[str, tuple[str, str, str]]) -> None:

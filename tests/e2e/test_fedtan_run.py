@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from e2e.deployed import DeployedHub, completed, site
+from e2e.sites_online import wait_online
 from hanse.hub import Hub, Project, Run
 from hanse.site import PlainTask
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -126,10 +126,7 @@ def project(hub: DeployedHub, client: Hub, zulu: Played, tmp_path_factory: pytes
         np.savez(path, x=data.x, y=data.y)
         hub.start_datapod(made, name, home=folder / name, data=path, test=path)
     with site(made, "zulu", folder, zulu.answer):
-        end = time.monotonic() + 90
-        while sum(participant.online for participant in made.participants()) < 3:
-            assert time.monotonic() < end, made.participants()
-            time.sleep(0.1)
+        wait_online(made, 3)
         yield made
 
 

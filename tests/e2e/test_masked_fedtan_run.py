@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from e2e.deployed import DeployedHub, completed
+from e2e.sites_online import wait_online
 from hanse.hub import Hub, Project, Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
@@ -50,10 +51,7 @@ def project(hub: DeployedHub, client: Hub, homes: Path) -> Project:
         x = (rng.standard_normal((size, 4)) + 3 * i).astype(np.float32)
         np.savez(path, x=x, y=np.full(size, i, np.int64))
         hub.start_datapod(made, name, home=homes / name, data=path, test=path)
-    end = time.monotonic() + 90
-    while sum(participant.online for participant in made.participants()) < len(SITES):
-        assert time.monotonic() < end, made.participants()
-        time.sleep(0.1)
+    wait_online(made, len(SITES))
     return made
 
 

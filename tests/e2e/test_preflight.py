@@ -15,6 +15,7 @@ import pytest
 
 import hanse
 from e2e.deployed import DeployedHub
+from e2e.sites_online import wait_online
 from hanse.hub import Hub, Project
 
 SCHEMA = {
@@ -54,12 +55,10 @@ def project(hub: DeployedHub, client: Hub, tmp_path: Path) -> Project:
     for name, (data, rules) in sites.items():
         hub.start_datapod(made, name, home=tmp_path / name, data=data, rules=rules)
     made.invite("never-came")
+    wait_online(made, len(sites))
     until = time.monotonic() + 90
-    while sum(site.online for site in made.participants()) < len(sites):
-        assert time.monotonic() < until, "sites do not come"
-        time.sleep(0.3)
     while any(site["reason"] for site in made.check(JOB, sites=True)["sites"]):  # they look at their data first
-        assert time.monotonic() < until + 90, "sites do not say"
+        assert time.monotonic() < until, "sites do not say"
     return made
 
 
