@@ -55,14 +55,20 @@ async def outcome_of(key: str, do: Callable[[], Awaitable[dict[str, Any]]]) -> d
     return body
 
 
+_ALWAYS = frozenset({str, int, bool, type(None)})
+"""What most values are: outcomes are looked through in every round."""
+
+
 def _is_json(value: Any) -> bool:
+    if type(value) in _ALWAYS:
+        return True
     if isinstance(value, dict):
-        return all(isinstance(name, str) for name in value) and all(map(_is_json, value.values()))
+        return all(isinstance(name, str) and _is_json(each) for name, each in value.items())
     if isinstance(value, list):
         return all(map(_is_json, value))
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, str | int)
+    return isinstance(value, str | int)
 
 
 Kind = type[BaseException] | Callable[[BaseException], bool]

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
-from hanse_learning.config.exchange_patience import round_patience
+from hanse_learning.config.exchange_patience import RoundPatience, round_patience
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Gathered
+from hanse_workflows.per_job import per_job
 from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Verbs
 
@@ -121,4 +122,9 @@ def spared(patience: float) -> float:
 
 def patience_of(job: Job, round_number: int) -> float | None:
     """Seconds that sites wait in a round's sums; None where it has none. Pure; the job was checked when submitted."""
-    return None if job.code is not None else round_patience(job.model, job.train, round_number)
+    return _patience(job).of(round_number)
+
+
+@per_job
+def _patience(job: Job) -> RoundPatience:
+    return RoundPatience(None) if job.code is not None else round_patience(job.model, job.train)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import SUBJECTS, Stream
@@ -12,7 +12,7 @@ def matches(pattern: str, subject: str) -> bool:
     """Whether a concrete subject, or a narrower pattern, lies within `pattern`."""
     if pattern == subject:
         return True
-    wanted, given = pattern.split("."), subject.split(".")
+    wanted, given = _tokens(pattern), _tokens(subject)
     for place, part in enumerate(wanted):
         if part == ">":
             return len(given) > place
@@ -21,6 +21,12 @@ def matches(pattern: str, subject: str) -> bool:
         if part not in ("*", given[place]):
             return False
     return len(wanted) == len(given)
+
+
+@lru_cache(maxsize=4096)
+def _tokens(subject: str) -> tuple[str, ...]:
+    """Of a bus in memory each message's subject is held against the patterns of all who listen."""
+    return tuple(subject.split("."))
 
 
 def owner(subject: str) -> Stream:
