@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from hanse_fabric import __version__
 from hanse_fabric.bus.issuing import region_of
@@ -53,6 +53,19 @@ FRESH_S = 5.0
 _QUICKEST_PACE_S = 10.0
 """Whatever a hub asks for: every sign of life is a line of the log of what left."""
 _LOG = logging.getLogger(__name__)
+
+
+class SignOfLife(TypedDict, total=False):
+    """What a site may tell of itself in a sign of life (`Presence`)."""
+
+    device: str
+    working_on: str | None
+    protocols: tuple[str, ...] | None
+    unfit: bool | None
+    rules: tuple[str, ...] | None
+    budget: BudgetTold | None
+    paused: bool | None
+    place: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,65 +290,31 @@ class SiteLink:
         )
         await self.doors.say(Door.PROGRESS, message.encode(), run=task.run, step=task.step)
 
-    def presence_message(
-        self,
-        *,
-        device: str = "cpu",
-        working_on: str | None = None,
-        protocols: tuple[str, ...] | None = None,
-        unfit: bool | None = None,
-        rules: tuple[str, ...] | None = None,
-        budget: BudgetTold | None = None,
-        paused: bool | None = None,
-        place: str | None = None,
-    ) -> Presence:
+    def presence_message(self, **told: Unpack[SignOfLife]) -> Presence:
         """The sign of life that `presence` sends."""
         return Presence(
             project=self.identity.project,
             participant=self.identity.participant,
             version=__version__,
             sent_at=self.bus.clock.now(),
-            device=device,
-            working_on=working_on,
-            protocols=protocols,
-            unfit=unfit,
             every=self.pace,
-            rules=rules,
-            budget=budget,
-            paused=paused,
-            place=place,
+            **told,
         )
 
-    async def presence(
-        self,
-        *,
-        device: str = "cpu",
-        working_on: str | None = None,
-        protocols: tuple[str, ...] | None = None,
-        unfit: bool | None = None,
-        rules: tuple[str, ...] | None = None,
-        budget: BudgetTold | None = None,
-        paused: bool | None = None,
-        place: str | None = None,
-    ) -> None:
+    async def presence(self, **told: Unpack[SignOfLife]) -> None:
         """Tell the hub that this participant is here. Sent on connecting and each `pace` seconds, which the hub names
         in its answer.
 
         Args:
-            protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
-            unfit: true where the site refuses its data.
-            rules, budget, paused, place: as in `Presence`.
+            told: fields of `Presence`.
 
         Raises:
             HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN; CONFLICT where the site shows life from another place.
         """
-        said = self.presence_message(
-            device=device, working_on=working_on, protocols=protocols, unfit=unfit, rules=rules, budget=budget,
-            paused=paused, place=place,
-        ).encode()  # fmt: skip
-        told = OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0))
-        self.pace = min(max(told.again or SLOWEST_PACE_S, _QUICKEST_PACE_S), SLOWEST_PACE_S)
-        self._incoming.compare(told.open)
+        said = self.presence_message(**told).encode()
+        heard = OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0))
+        self.pace = min(max(heard.again or SLOWEST_PACE_S, _QUICKEST_PACE_S), SLOWEST_PACE_S)
+        self._incoming.compare(heard.open)
 
 
 async def open_or_unknown(link: SiteLink, task: Task) -> bool:

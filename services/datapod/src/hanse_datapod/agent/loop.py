@@ -8,7 +8,6 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.decisions import Decisions
@@ -31,6 +30,7 @@ from hanse_fabric.subjects import PRESENCE
 from hanse_fabric.waiting import first_of
 from hanse_schemas.schema import DataSchema
 from hanse_site import OpenTask, SiteLink
+from hanse_site.link import SignOfLife
 
 MOST_QUESTIONS = 16
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Agent:
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
                 place = place or await asyncio.to_thread(told_place, self._home, self._link.identity.signing_key)
-                told: dict[str, Any] = {
+                told: SignOfLife = {
                     "working_on": working_on, "protocols": self._protocols,
                     "unfit": self._data.unfit is not None or None, "place": place,
                     **await asyncio.to_thread(self._telling.fields, device),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hanse_datapod.agent.preflight import tells_examples
 from hanse_datapod.home.pause import paused
@@ -14,6 +13,7 @@ from hanse_datapod.privacy.books import spent_of
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import BudgetTold
 from hanse_fabric.messages.tasks import MOST_RULE, MOST_RULES
+from hanse_site.link import SignOfLife
 
 _CUT = " ... (cut: the rule is longer than a message takes)"
 _MORE = "further rules are not told: there are more than a message takes"
@@ -28,8 +28,8 @@ class Telling:
         self._rules = fitting(in_words(policy.model_copy(update={"projects": None})))
         self._spent: tuple[int, BudgetTold | None] | None = None
 
-    def fields(self, device: str) -> dict[str, Any]:
-        """Of a `Presence`."""
+    def fields(self, device: str) -> SignOfLife:
+        """What the policy lets the hub know."""
         tell = self._policy.tell
         return {
             "device": device if tell.device else "",
