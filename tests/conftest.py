@@ -30,6 +30,10 @@ from weed import Weed
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# As `make test` has it, for what is started where pytest is called by hand: a process of several threads is not forked.
+for each in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(each, "1")
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("hanse", deadline=None)
 settings.load_profile("hanse")
