@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from datetime import date, datetime
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import SecretStr, ValidationError
@@ -115,7 +116,10 @@ _LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
 _LIST_EXPECTED = "a list is needed, as [one, another]"
 """What people who write YAML and JSON call it."""
 _SECTIONS = frozenset({"dict_type", "model_type", "model_attributes_type"})
-_KINDS = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+_KINDS = {
+    list: "a list", tuple: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
+    date: "a date", datetime: "a date", type(None): "nothing",
+}  # fmt: skip
 _UNIONS = re.compile(r"(?:function-\w+|literal)\[.*\]", re.DOTALL)
 """What pydantic puts into a field's place for each form that it may have."""
 _TOLD = 5
@@ -151,7 +155,7 @@ def _expected(item: ErrorDetails) -> str:
     if item["type"] in _LISTS:
         return _LIST_EXPECTED
     if item["type"] in _SECTIONS:
-        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item.get('input')), 'nothing')}"
+        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item['input']), 'another kind of value')}"
     return item["msg"].removeprefix(_OF_PYDANTIC)
 
 
