@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
 from hanse_fabric.messages.nearest import nearest_key, nearest_of
+from hanse_fabric.names import IN_WORDS
 from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -140,23 +141,25 @@ def explain(error: ValidationError, form: object = None) -> str:
         field = ".".join(str(part) for part in item["loc"] if not _UNIONS.fullmatch(str(part)))
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        expected = _expected(item)
+        wanted = expected(item)
         if item["type"] == "extra_forbidden":
             meant = nearest_key(form, item["loc"])
-            expected += f", did you mean {meant}?" if meant else ""
+            wanted += f", did you mean {meant}?" if meant else ""
         elif (meant := _nearest_value(item)) is not None:
-            expected += f", did you mean {meant}?"
+            wanted += f", did you mean {meant}?"
         of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
-        parts.append(f"{field}: {expected}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
+        parts.append(f"{field}: {wanted}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
     return "; ".join(parts)
 
 
-def _expected(item: ErrorDetails) -> str:
+def expected(item: ErrorDetails) -> str:
+    """What was expected, in our words where pydantic's are for programmers."""
     if item["type"] in _LISTS:
         return _LIST_EXPECTED
     if item["type"] in _SECTIONS:
         return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item['input']), 'another kind of value')}"
-    return item["msg"].removeprefix(_OF_PYDANTIC)
+    said = item["msg"].removeprefix(_OF_PYDANTIC)
+    return IN_WORDS.get(item["ctx"]["pattern"], said) if item["type"] == "string_pattern_mismatch" else said
 
 
 def _is_of_the_whole(item: ErrorDetails) -> bool:
