@@ -1,14 +1,17 @@
-"""The demonstration's last page: what to type next can be typed where it stands."""
+"""The demonstration's folder is its own; of its last page, what to type next can be typed where it stands."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hanse.demo.comparison import Comparison
+from hanse.demo.gwas import GwasScenario
 from hanse.demo.report import emit_report
-from hanse.demo.scenario import DemoOutcome
+from hanse.demo.scenario import DemoOutcome, Scenario
+from hanse_fabric.errors import HanseError
 
 SITES = {"north": 0.7, "south": 0.8}
 OUTCOME = DemoOutcome(
@@ -31,3 +34,11 @@ def test_where_the_shell_does_not_find_the_commands_it_is_said_how_it_does(
     following = capsys.readouterr().out.partition("Next:\n")[2].splitlines()
     assert (following[0].split()[:2] == [".", ".venv/bin/activate"]) == (not active)
     assert "  hanse model verify demo/model.safetensors" in following
+
+
+def test_a_demonstration_plays_in_no_folder_in_which_something_is(tmp_path: Path) -> None:
+    for create in (partial(Scenario.create, sites=4, rounds=1), GwasScenario.create):
+        assert create(tmp_path / "new", seed=1).folder == tmp_path / "new"
+        (tmp_path / "hub").mkdir(exist_ok=True)
+        with pytest.raises(HanseError, match=r"--dir: .* is there already, and not empty"):
+            create(tmp_path, seed=1)
