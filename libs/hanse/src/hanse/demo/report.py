@@ -41,10 +41,10 @@ def emit_report(outcome: DemoOutcome) -> None:
     console.print(f"  outbox logs  {folder / 'sites'}", soft_wrap=True)
     console.print("\nNext:")
     if (activate := _to_activate()) is not None:
-        console.print(f"  . {activate}   in this shell: it finds `hanse` and `python` then", soft_wrap=True)
+        console.print(f"  . {activate}   # so that this shell finds hanse, and python with it", soft_wrap=True)
     console.print(f"  hanse model verify {folder / 'model.safetensors'}", soft_wrap=True)
     console.print(f"  python -m hanse_datapod verify-log --home {site}", soft_wrap=True)
-    console.print("  hanse up            a hub of your own; then docs/owner.md")
+    console.print("  hanse up   # a hub of your own; then docs/owner.md")
 
 
 def _to_activate() -> Path | None:
