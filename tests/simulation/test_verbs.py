@@ -65,6 +65,16 @@ async def test_what_was_published_is_never_removed_whichever_version_a_workflow_
 
 
 @in_virtual_time
+async def test_a_coordinator_that_has_not_heard_of_a_site_yet_asks_the_record_of_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """What it hears of those who join may be late, while it takes up a run that another has asked them in."""
+    async with hub_of(clock, tmp_path, "north") as made:
+        late = Roster(made.owner, made.buckets.participants, clock)
+        assert [await late.knows(PROJECT, name) for name in ("north", "nobody", "no name")] == [True, False, False]
+
+
+@in_virtual_time
 async def test_exchange_opens_a_session_among_those_who_are_asked(clock: VirtualClock, tmp_path: Path) -> None:
     ask = Ask(
         kind=TaskKind.TRAIN, round=1, to=("north", "south"), config={}, seed=lambda _: 1, model=None, needed=2,

@@ -140,8 +140,8 @@ async def test_a_network_is_refused_where_its_kernels_are_larger_than_the_projec
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("/v1/projects/UPPER", "project"),
-        ("/v1/projects/alpha/runs/short", "run"),
+        ("/v1/projects/UPPER", "project: lower-case letters, digits and hyphens within, 63 characters at most"),
+        ("/v1/projects/alpha/runs/short", "run: 12 lower-case letters and digits (given 'short')"),
         ("/v1/projects/alpha/models/0", "version"),
         ("/v1/projects/alpha/audit?limit=0", "limit"),
         ("/v1/projects/alpha/audit?page=2", "page"),

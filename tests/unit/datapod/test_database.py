@@ -9,6 +9,7 @@ import pytest
 
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.place import inode
+from hanse_fabric.errors import HanseError
 
 ROOT = Path(__file__).parents[3]
 TABLE = "CREATE TABLE IF NOT EXISTS kept (number INTEGER PRIMARY KEY)"
@@ -68,6 +69,17 @@ def test_a_database_of_an_earlier_release_goes_on(tmp_path):
     again = Database(path, TABLE)
     assert kept(again) == [1]
     assert again.do(lambda open_: one(open_, "PRAGMA journal_mode"))[0] == "wal"
+
+
+def test_tables_that_cannot_be_made_keep_nobody_else_waiting(tmp_path, monkeypatch):
+    """They are made in one transaction, as where the disk is full in the middle of it: that must not stay open for as
+    long as somebody holds the error."""
+    monkeypatch.setattr("hanse_datapod.home.database._WAIT_S", 0.1)
+    with pytest.raises(HanseError, match="disk or system failed") as held:
+        keep(Database(tmp_path / "kept", f"{TABLE}; CREATE TABLE unfinished"), 1)
+    keep(Database(tmp_path / "kept", TABLE), 1)
+    assert kept(Database(tmp_path / "kept", TABLE)) == [1]
+    assert held.tb is not None
 
 
 def test_a_change_stays_after_a_power_cut_where_there_is_no_log_to_append_to(tmp_path):

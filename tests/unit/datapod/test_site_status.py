@@ -94,7 +94,10 @@ def test_the_rules_and_the_budget_are_those_of_the_policy_file(
     site = next(row for row in told["budget"] if row["scope"] == "site")
     assert site["remaining"] == 2000 - site["spent"]
     # The control: without the file, it is the default policy's.
-    assert "answers may leave without masks" in in_words(Policy())
+    told = in_words(Policy())
+    assert "answers may leave without masks" in told
+    assert any(each.endswith("of 1 example or more") for each in told)
+    assert "training without noise is allowed; no ceiling of epsilon" in told
     assert not any("processes" in each for each in in_words(Policy()))
 
 

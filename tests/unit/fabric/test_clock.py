@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from datetime import UTC
 from typing import Any
@@ -278,6 +279,31 @@ def test_a_blocking_call_may_run_a_loop_of_its_own_and_its_error_reaches_the_cal
         return await asyncio.to_thread(lambda: asyncio.run(twice(21)))
 
     assert clock.run(main()) == 42
+
+
+def test_an_async_generator_that_is_collected_in_a_blocking_call_is_closed_all_the_same() -> None:
+    clock, closed = VirtualClock(), []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(1)
+            closed.append(clock.monotonic())
+
+    async def begin() -> None:
+        begun = [numbers()]
+        begun.append(begun)  # type: ignore[arg-type]
+        async for _ in begun[0]:
+            break
+
+    async def main() -> None:
+        await begin()
+        await asyncio.to_thread(gc.collect)
+        await asyncio.sleep(5)
+        assert closed == [1.0]
+
+    clock.run(main())
 
 
 def test_blocking_calls_end_in_the_order_in_which_they_were_made_however_long_they_take() -> None:

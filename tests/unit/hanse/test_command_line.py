@@ -93,6 +93,7 @@ def test_a_wrong_job_file_ends_with_2_before_anything_is_sent(run: Run, project:
     done = run("run", "submit", "triage", "job.yaml")
     assert done.status == 2
     assert "round" in done.err
+    assert not done.out, "what is wrong is said once"
     assert not project.calls("POST", f"{PROJECT}/runs")
 
 

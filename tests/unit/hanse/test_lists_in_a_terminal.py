@@ -4,12 +4,13 @@ run is its best, and a run ends with what to type next."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from hanse.display import Table
-from unit.hanse.scripted_hub import JOB, ScriptedHub, frame, project_view, run_view, stream
+from unit.hanse.scripted_hub import JOB, ScriptedHub, frame, project_view, run_view, site_view, stream
 from unit.hanse.signed_model import signed_model
 from unit.hanse.typed_command import Run
 
@@ -66,6 +67,13 @@ def test_a_watched_run_ends_with_what_to_type_next(hub: ScriptedHub, typed: Type
         number = said.get("best_version") or said.get("model_version")
         following = [f"Next: hanse model download triage {number} triage.safetensors"] if number else []
         assert lines == ["run is completed", *best, *following]
+
+
+def test_when_a_site_was_last_seen_is_told_to_the_second(hub: ScriptedHub, typed: Typed) -> None:
+    seen = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    hub.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site_view(last_seen=seen)]}))
+    shown = typed("project", "participants", "triage")
+    assert {f"{seen.astimezone():%Y-%m-%d}", f"{seen.astimezone():%H:%M:%S}"} <= {*shown.split()}
 
 
 def test_what_was_downloaded_is_used_next_where_it_takes_tables(hub: ScriptedHub, typed: Typed) -> None:

@@ -1,5 +1,7 @@
 """A job file that cannot run is refused with the field, the value and what was expected."""
 
+from datetime import date
+
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -105,8 +107,12 @@ def test_no_fewer_than_the_minimum_are_sampled() -> None:
     "section", ["codec", "evaluate", "model", "participants", "prepare", "privacy", "stop", "strategy", "train"]
 )
 @pytest.mark.parametrize(
-    ("given", "kind"), [(["adam"], "a list"), ("adam", "a text"), (3, "a number"), (True, "true or false")]
-)
+    ("given", "kind"),
+    [
+        (["adam"], "a list"), ("adam", "a text"), (3, "a number"), (True, "true or false"),
+        (date(2026, 1, 1), "a date"), (b"adam", "another kind of value"),
+    ],
+)  # fmt: skip
 def test_what_stands_in_a_section_s_place_is_told_with_its_kind_and_what_is_needed(
     section: str, given: object, kind: str
 ) -> None:

@@ -147,6 +147,7 @@ def _be(asked: Order, parent: int, own: tuple[int, ...], run: Run) -> NoReturn:
         for descriptor in (log, nothing, *own):
             os.close(descriptor)
         os.chdir(asked["folder"])
+        plugins.look_again()
         status = run(asked)
     except SystemExit as end:
         status = _status_of(end)

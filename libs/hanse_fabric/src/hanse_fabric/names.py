@@ -15,13 +15,20 @@ Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 HUB_REGION = "hub"
 """The region of sites that connect to the hub itself. Other regions have leaf nodes, and names of their operator's."""
 
-RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{12}$")]
+_RUN = r"^[a-z0-9]{12}$"
+RunId = Annotated[str, StringConstraints(pattern=_RUN)]
 STEP_KEY = r"^[a-z0-9][a-z0-9-]{0,63}$"
 StepKey = Annotated[str, StringConstraints(pattern=STEP_KEY)]
 """A workflow step's key, such as `r3-train`: the same at every replay."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal (see `hanse_fabric.tensors.digest` for objects above one leaf)."""
+
+IN_WORDS = {
+    SLUG: "lower-case letters, digits and hyphens within, 63 characters at most",
+    _RUN: "12 lower-case letters and digits",
+}
+"""What is said of a name that is not of its pattern."""
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -36,6 +36,8 @@ KINDS = {
 _OURS = frozenset({"hanse-learning", "hanse-workflows"})
 _DESCRIBING = frozenset({"METADATA", "entry_points.txt"})
 """Of a distribution's own notes, those that its maker wrote; the others are the installer's."""
+_folders: dict[tuple[str, ...], tuple[int, ...]] = {}
+"""When the folders of a path were changed last, before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +185,22 @@ def built_in(group: str) -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in found if plugin.built_in)
 
 
+def look_again() -> None:
+    """Forget what packages offer where one was installed or removed since that was read: for a process that begins as
+    the fork of one that has read it. Whoever is at work goes on with what it has found."""
+    path = tuple(sys.path)
+    if path in _folders and _folders[path] != _written(path):
+        _installed.cache_clear()
+
+
 def _found(group: str) -> Mapping[str, tuple[Plugin, ...]]:
     return _installed(tuple(sys.path))[group]
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[Plugin, ...]]]:  # noqa: ARG001 - the key
+def _installed(path: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[Plugin, ...]]]:
     """All plug-ins by group and name: at once, for all that is installed has to be read for any of them."""
+    _folders[path] = _written(path)
     found: dict[str, dict[str, tuple[Plugin, ...]]] = {group: {} for group in KINDS}
     told: dict[int, tuple[str, bool]] = {}
     every = entry_points()
@@ -201,6 +212,11 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[Plugin,
             plugin = Plugin(group, entry.name, entry, *told[id(entry.dist)])
             named[entry.name] = (*named.get(entry.name, ()), plugin)
     return found
+
+
+def _written(path: tuple[str, ...]) -> tuple[int, ...]:
+    """When something was last put into or taken out of each folder; 0 where there is none."""
+    return tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in path)
 
 
 def _package(entry: EntryPoint) -> tuple[str, bool]:

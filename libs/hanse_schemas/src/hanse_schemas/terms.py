@@ -92,7 +92,7 @@ class ProjectTerms(Message):
             f"kinds of runs: {_named(asked.workflows)}; algorithms: {_named(asked.algorithms)}",
             f"fine questions of the data: {protocols}",
             "nothing leaves a site but in masked sums" if asked.masked else "answers may leave without masks",
-            ("nothing is trained without noise" if asked.noise else "training without noise is let") + epsilon,
+            ("nothing is trained without noise" if asked.noise else "training without noise is allowed") + epsilon,
             f"no step is asked of fewer than {asked.minimum_sites} sites",
             *(f"a site tells: {each}" for each in asked.told),
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from hanse_schemas.http.errors import ErrorAnswer
 from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, Preview, check_clocks
 from hanse_schemas.http.reading import read, write
 from hanse_site.identity import parse_schema
+from hanse_site.unreached import certificate_error, why
 
 _MAX_REPLY = 1 << 20
 
@@ -140,15 +140,14 @@ async def _exchanged(method: str, url: str, ca: Path | None, timeout: float, clo
     except refusals() as error:
         raise refused_by_proxy(url, error) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        refused = _certificate_error(error)
-        if refused is not None:
+        if certificate_error(error) is not None:
             raise HanseError(
-                ErrorCode.UNAVAILABLE, f"hub {url}: its certificate is refused ({refused})",
+                ErrorCode.UNAVAILABLE, f"hub {url}: its certificate is refused ({why(error)})",
                 hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
             ) from error  # fmt: skip
         raise HanseError(
             ErrorCode.UNAVAILABLE,
-            f"hub {url}: {error or type(error).__name__}",
+            f"hub {url}: {why(error)}",
             hint="check the address and the network",
         ) from error
     try:
@@ -159,13 +158,6 @@ async def _exchanged(method: str, url: str, ca: Path | None, timeout: float, clo
     except (ValueError, RecursionError):
         raise _no_hub(url, f"status {status}, not the JSON of a hub") from None
     raise HanseError(ErrorCode.of(told.code), told.message, hint=told.hint)
-
-
-def _certificate_error(error: BaseException | None) -> BaseException | None:
-    """The refusal of a certificate that an error tells of; through a proxy, errors are wrapped in others."""
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _joined(hub: str, body: Any) -> Joined:

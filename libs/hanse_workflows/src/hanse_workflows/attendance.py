@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -87,13 +87,16 @@ class EnrolledKeys:
         return {name: bytes.fromhex(key) for name, key in self._known.items()}
 
 
-def require_members(step: str, asked: Iterable[str], known: Callable[[str], bool]) -> None:
+def refuse_strangers(step: str, strangers: Sequence[str]) -> None:
     """Refuse to ask whom nobody has enrolled: of such a site one would hear only that it is silent.
 
+    Args:
+        strangers: those of whom are asked that were never enrolled.
+
     Raises:
-        RunFailure: INVALID_INPUT naming them.
+        RunFailure: INVALID_INPUT naming them, where there are any.
     """
-    if strangers := [name for name in asked if not known(name)]:
+    if strangers:
         named = ", ".join(map(repr, strangers[:_NAMED]))
         raise RunFailure(
             ErrorCode.INVALID_INPUT, f"step {step}: it asks {named}, and nobody of that name was ever enrolled here",

@@ -33,7 +33,7 @@ def emit_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object
     for at, name in enumerate(header):
         table.add_column(name, no_wrap=at == 0)  # what a thing is called is copied into the next command
     for row in rows:
-        table.add_row(*("" if cell is None else harmless(str(cell)) for cell in row))
+        table.add_row(*("" if cell is None else harmless(_at(cell)) for cell in row))
     console.print(table)
 
 
@@ -66,11 +66,13 @@ def report_error(error: HanseError, *, as_json: bool) -> int:
 
 
 def _said(value: object) -> str:
-    if isinstance(value, datetime):
-        return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
     if isinstance(value, Mapping):
         return metrics_text(value)
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else _at(value)
+
+
+def _at(value: object) -> str:
+    return f"{value.astimezone():%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
 def _plain(value: Any) -> Any:

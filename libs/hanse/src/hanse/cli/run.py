@@ -66,18 +66,22 @@ def _say_next(view: RunView) -> None:
     print(f"Next: hanse model download {view.project} {version} {view.project}.safetensors")
 
 
-def _show_sites(project: Project, job: Path) -> None:
-    """The first lines of a submission: what sites say of the job. It is submitted whatever they say."""
+def _show_sites(project: Project, job: Path) -> HanseError | None:
+    """The first lines of a submission: what sites say of the job. It is submitted whatever they say.
+
+    Returns:
+        HanseError: why they were not asked; None where they were.
+    """
     try:
         answers = project.check(job, sites=True).get("sites") or ()
-    except HanseError as error:  # a hub of release 0.1.0 cannot ask them
-        print(f"The sites were not asked: {error}")
-        return
+    except HanseError as error:
+        return error
     if not answers:
-        return
+        return None
     if any((site := SiteAnswer.model_validate(answer)).ok is not True or words(site) for answer in answers):
         emit_sites(answers)
     print(told(answers))
+    return None
 
 
 @app.command()
@@ -93,9 +97,10 @@ def submit(
     """Submit a job."""
     with hub(url, api_key) as connection:
         found = connection.projects.get(project)
-        if ask and not json:
-            _show_sites(found, job)
+        unasked = _show_sites(found, job) if ask and not json else None
         run = found.run(job)
+        if unasked is not None:  # by a hub of release 0.1.0; what is wrong with the job ends its submission
+            print(f"The sites were not asked: {unasked}")
         if watch:
             if not json:
                 print(f"Run {run.id} is submitted.", flush=True)

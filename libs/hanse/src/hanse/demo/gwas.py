@@ -6,12 +6,12 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from hanse.demo.folders import own_folder
 from hanse.demo.program import output_of
 from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
@@ -66,8 +66,7 @@ class GwasScenario:
 
     @classmethod
     def create(cls, folder: Path | None, *, seed: int, names: tuple[str, ...] = DATASETS) -> GwasScenario:
-        chosen = folder or Path(".hanse/gwas-demo") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        return cls(chosen.absolute(), seed, names)
+        return cls(own_folder(folder, "gwas-demo"), seed, names)
 
     async def play(self, *, quiet: bool) -> GwasOutcome:
         """Run everything; the hub and the sites are stopped when it returns."""

@@ -25,8 +25,9 @@ def emit_report(outcome: GwasOutcome, *, console: Console | None = None) -> None
             key = one["dataset"], one["test"]
             _emit_study(shown, one, outcome.seconds[key], outcome.sent[key])
     shown.print(
-        "\nCorrelation and maximum difference are of -log10 p; hits are those of the pooled analysis at "
-        "p = 0.05 / SNPs,\nbeside which the others found, missed, or falsely found some. No genotype left its cohort."
+        "\nCorrelation and max. difference compare -log10 p with the pooled analysis. Hits are the SNPs that it has "
+        "below p = 0.05 / SNPs: of these so many were found and missed; false are hits that it has not. "
+        "No genotype left its cohort."
     )
     folder = outcome.folder
     shown.print(f"\nAll in {outcome.seconds_total:.1f} s. Tables and reports:")

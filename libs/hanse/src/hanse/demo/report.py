@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
@@ -36,9 +40,20 @@ def emit_report(outcome: DemoOutcome) -> None:
         console.print(f"  {what.ljust(12)} {folder / where}", soft_wrap=True)
     console.print(f"  outbox logs  {folder / 'sites'}", soft_wrap=True)
     console.print("\nNext:")
+    if (activate := _to_activate()) is not None:
+        console.print(f"  . {activate}   # so that this shell finds hanse, and python with it", soft_wrap=True)
     console.print(f"  hanse model verify {folder / 'model.safetensors'}", soft_wrap=True)
     console.print(f"  python -m hanse_datapod verify-log --home {site}", soft_wrap=True)
-    console.print("  hanse up            a hub of your own; then docs/owner.md")
+    console.print("  hanse up   # a hub of your own; then docs/owner.md")
+
+
+def _to_activate() -> Path | None:
+    """The file by which a shell finds the commands of this environment; None where it finds them, or there is none."""
+    programs = Path(sys.executable).parent
+    found, activate = shutil.which("hanse"), programs / "activate"
+    if not activate.exists() or (found is not None and Path(found).parent == programs):
+        return None
+    return activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
 
 
 def _share(value: float) -> str:

@@ -6,13 +6,13 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from hanse.demo.comparison import Comparison, compare
+from hanse.demo.folders import own_folder
 from hanse.demo.program import output_of
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Project, Run
@@ -80,8 +80,7 @@ class Scenario:
     @classmethod
     def create(cls, folder: Path | None, *, sites: int, rounds: int, seed: int) -> Scenario:
         names = SITES[:sites] if sites <= len(SITES) else tuple(f"site-{i + 1:02d}" for i in range(sites))
-        chosen = folder or Path(".hanse/demo") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        return cls(chosen.absolute(), names, rounds, seed)
+        return cls(own_folder(folder, "demo"), names, rounds, seed)
 
     async def play(self, *, quiet: bool) -> DemoOutcome:
         """Run everything; the hub and the sites are stopped when it returns."""

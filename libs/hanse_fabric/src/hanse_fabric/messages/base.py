@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from datetime import date, datetime
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import SecretStr, ValidationError
@@ -19,6 +20,7 @@ from pydantic_core import ErrorDetails
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
 from hanse_fabric.messages.nearest import nearest_key, nearest_of
+from hanse_fabric.names import IN_WORDS
 from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -115,7 +117,10 @@ _LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
 _LIST_EXPECTED = "a list is needed, as [one, another]"
 """What people who write YAML and JSON call it."""
 _SECTIONS = frozenset({"dict_type", "model_type", "model_attributes_type"})
-_KINDS = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+_KINDS = {
+    list: "a list", tuple: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
+    date: "a date", datetime: "a date", type(None): "nothing",
+}  # fmt: skip
 _UNIONS = re.compile(r"(?:function-\w+|literal)\[.*\]", re.DOTALL)
 """What pydantic puts into a field's place for each form that it may have."""
 _TOLD = 5
@@ -136,23 +141,25 @@ def explain(error: ValidationError, form: object = None) -> str:
         field = ".".join(str(part) for part in item["loc"] if not _UNIONS.fullmatch(str(part)))
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        expected = _expected(item)
+        wanted = expected(item)
         if item["type"] == "extra_forbidden":
             meant = nearest_key(form, item["loc"])
-            expected += f", did you mean {meant}?" if meant else ""
+            wanted += f", did you mean {meant}?" if meant else ""
         elif (meant := _nearest_value(item)) is not None:
-            expected += f", did you mean {meant}?"
+            wanted += f", did you mean {meant}?"
         of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
-        parts.append(f"{field}: {expected}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
+        parts.append(f"{field}: {wanted}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
     return "; ".join(parts)
 
 
-def _expected(item: ErrorDetails) -> str:
+def expected(item: ErrorDetails) -> str:
+    """What was expected, in our words where pydantic's are for programmers."""
     if item["type"] in _LISTS:
         return _LIST_EXPECTED
     if item["type"] in _SECTIONS:
-        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item.get('input')), 'nothing')}"
-    return item["msg"].removeprefix(_OF_PYDANTIC)
+        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item['input']), 'another kind of value')}"
+    said = item["msg"].removeprefix(_OF_PYDANTIC)
+    return IN_WORDS.get(item["ctx"]["pattern"], said) if item["type"] == "string_pattern_mismatch" else said
 
 
 def _is_of_the_whole(item: ErrorDetails) -> bool:

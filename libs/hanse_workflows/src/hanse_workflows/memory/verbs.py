@@ -34,7 +34,7 @@ from hanse_reduction.study import run_study
 from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
-from hanse_workflows.attendance import require_members
+from hanse_workflows.attendance import refuse_strangers
 from hanse_workflows.failures import RunFailure, outcome_of
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
@@ -120,7 +120,7 @@ class MemoryVerbs:
             )
 
         async def do() -> Body:
-            require_members(key, ask.missing, self._sites.__contains__)
+            refuse_strangers(key, [name for name in ask.missing if name not in self._sites])
             common = ask.task(self.project, self.run, self.job.workflow, key, _NO_TIME, _NO_TIME)
             tasks = [common.model_copy(update=ask.own(self.run, key, name)) for name in ask.missing]
             terms = Terms.of(ask, self.project, self.run, _LARGEST_UPDATE)

@@ -22,7 +22,7 @@ from hanse_coordinator.people.cookies import SAFE
 from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.base import expected, explain
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
@@ -158,7 +158,9 @@ def _path_value(name: str, text: str) -> Any:
     try:
         return PATH_TYPES[name].validate_python(text)
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{name}: {error.errors()[0]['msg']} (given {text[:80]!r})") from None
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{name}: {expected(error.errors()[0])} (given {text[:80]!r})"
+        ) from None
 
 
 def _query(http: web.Request) -> dict[str, str]:

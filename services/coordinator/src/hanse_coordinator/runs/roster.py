@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from hanse_coordinator.boards import PresenceBoard
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.names import HUB_REGION
+from hanse_fabric.names import HUB_REGION, SLUG
 from hanse_fabric.telemetry.catalogue import PARTICIPANTS, SILENT_SECONDS
 
 if TYPE_CHECKING:
@@ -37,9 +38,18 @@ class Roster:
             group.create_task(self._presence.watch())
             group.create_task(self._watch_members())
 
-    def knows(self, project: str, participant: str) -> bool:
-        """Whether the participant was ever enrolled; it may be revoked."""
-        return (project, participant) in self._members
+    async def knows(self, project: str, participant: str) -> bool:
+        """Whether the participant was ever enrolled; it may be revoked. This view may not have heard of one who has
+        joined just now: then the record itself is asked.
+
+        Raises:
+            UnreadableError: there is a record that this release cannot read.
+        """
+        if (project, participant) in self._members:
+            return True
+        if not re.fullmatch(SLUG, participant):
+            return False
+        return await self._bucket.get(project=project, participant=participant) is not None
 
     def key_of(self, project: str, participant: str) -> bytes | None:
         """The participant's raw Ed25519 key; None where it is not enrolled, or revoked."""

@@ -40,7 +40,7 @@ from hanse_privacy.ring.plan import AVERAGE
 from hanse_privacy.witness import beside
 from hanse_workflows.answers import Terms, largest_update
 from hanse_workflows.ask import Ask
-from hanse_workflows.attendance import require_members
+from hanse_workflows.attendance import refuse_strangers
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.verbs import Body
@@ -105,7 +105,7 @@ class TaskSteps:
 
     async def _collected(self, step: str, ask: Ask, question: Mapping[str, Any]) -> Gathered:
         """Send the step's tasks, and collect until it closes."""
-        require_members(step, ask.missing, partial(self._roster.knows, self._project))
+        refuse_strangers(step, [name for name in ask.missing if not await self._roster.knows(self._project, name)])
         issued = self._clock.now()
         opening = {"issued": issued.isoformat(), "deadline": (issued + timedelta(seconds=ask.deadline)).isoformat()}
         opening, resumed = await self._steps.opened(step, question, lambda: opening)

@@ -60,12 +60,17 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
         database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-        # Changes are appended to a file beside it: one wait for the disk each, where a journal that is made and removed
-        # takes four. Where a file system cannot have that, SQLite stays with its journal: a change is made by removing
-        # it, and EXTRA waits for the folder, too, lest a power cut bring it back and so take the change back.
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = EXTRA")
-        database.executescript(f"BEGIN IMMEDIATE;{self._tables};COMMIT;")  # waits for the disk once for all of them
+        try:
+            # Changes are appended to a file beside it: one wait for the disk each, where a journal that is made and
+            # removed takes four. Where a file system cannot have that, SQLite stays with its journal: a change is made
+            # by removing it, and EXTRA waits for the folder, too, lest a power cut bring it back and so take the change
+            # back.
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = EXTRA")
+            database.executescript(f"BEGIN IMMEDIATE;{self._tables};COMMIT;")  # waits for the disk once for all of them
+        except BaseException:
+            database.close()  # or what it has begun would lock all others out
+            raise
         self._connection = database
         return database
 

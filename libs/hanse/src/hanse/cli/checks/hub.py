@@ -84,7 +84,7 @@ def _reachable(check: str, url: str) -> Finding:
 def _with_key(hub: Hub) -> Iterator[Finding]:
     try:
         projects = list(hub.projects)
-        yield Finding("api key", True, f"{len(projects)} projects")
+        yield Finding("api key", True, f"{len(projects)} project{'' if len(projects) == 1 else 's'}")
         for project in projects:
             skewed = {
                 site.participant: site.clock_difference
