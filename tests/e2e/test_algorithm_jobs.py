@@ -50,7 +50,8 @@ from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
-RUNS = {**JOBS, **NOISE_OF_HUB}
+RUNS = {name: body | {"evaluate": {"every": ROUNDS}} for name, body in {**JOBS, **NOISE_OF_HUB}.items()}
+"""What is evaluated changes no bit; the examples are evaluated after each round."""
 
 
 @dataclass
@@ -153,8 +154,8 @@ async def test_jobs_that_cannot_work_are_refused_when_they_are_submitted(
 
 
 async def test_algorithms_that_keep_state_end_with_the_same_bits_after_any_process_is_killed(scene: Scene) -> None:
-    """All such runs at once: each is somewhere in its middle when a process dies."""
-    runs = {name: await scene.submit(JOBS[name]) for name in STATEFUL}
+    """Jobs of each kind of state, at once: each is somewhere in its middle when a process dies."""
+    runs = {name: await scene.submit(RUNS[name]) for name in STATEFUL}
     for name, victim in zip(STATEFUL, ("datapod-north", "aggregator", "coordinator"), strict=False):
         await reached(runs[name], "round-finished")
         await kill(scene.deployment, victim)
