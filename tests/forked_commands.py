@@ -70,11 +70,11 @@ class Commands:
 
 @contextmanager
 def commands(folder: Path) -> Iterator[Commands]:
-    """A nursery of commands while inside."""
+    """A nursery of commands while inside. It forks from one thread, so numpy, where it is loaded, must begin none."""
     at, log = folder / "socket", folder / "log"
     with log.open("wb") as output:
         nursery = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(at)],
+            [sys.executable, "-P", __file__, str(at)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent,
         )  # fmt: skip
     end = time.monotonic() + 60
