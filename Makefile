@@ -100,7 +100,7 @@ console:
 console-pictures: $(VENV)/.developer
 	@mkdir -p build/console-pictures
 	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py \
-	  tests/e2e/test_console_study.py tests/e2e/test_site_window.py
+	  tests/e2e/test_console_served.py tests/e2e/test_site_window.py
 
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed

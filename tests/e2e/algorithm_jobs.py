@@ -111,7 +111,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 REDUCTIONS: dict[str, dict[str, Any]] = {
-    "weighted_mean": _reduced("weighted_mean"),
+    "weighted_mean": job(strategy={"reduction": {"name": "weighted_mean"}, "optimizer": {"name": "none"}}),
     "median": _reduced("median"),
     "trimmed_mean": _reduced("trimmed_mean", fraction=0.34),
     "geometric_median": _reduced("geometric_median"),
@@ -126,7 +126,7 @@ REDUCTIONS: dict[str, dict[str, Any]] = {
 """By the reduction's name."""
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "none": _optimized("none"),
+    "none": REDUCTIONS["weighted_mean"],
     "sgd": _optimized("sgd", momentum=0.9),
     "look_ahead": _optimized("look_ahead", tau=0.7, momentum=0.9),
     "adam": _optimized("adam", lr=0.02),
@@ -231,11 +231,14 @@ CODED: dict[str, dict[str, Any]] = {
 OTHERWISE: dict[str, dict[str, Any]] = {"cyclic transfer": job() | {"workflow": "cyclic_weight_transfer"}}
 """Other workflows than federated averaging."""
 
+OF_OTHERS = (REDUCTIONS["weighted_mean"], AT_SITES["feddyn"])
+"""Jobs of two names of `REDUCTIONS` and `AT_SITES` that name a server optimizer, too."""
+
 JOBS: dict[str, dict[str, Any]] = {
     **{f"algorithm {name}": body for name, body in AT_SITES.items()},
     **VARIANTS,
     **{f"reduction {name}": body for name, body in REDUCTIONS.items()},
-    **{f"optimizer {name}": body for name, body in OPTIMIZERS.items()},
+    **{f"optimizer {name}": body for name, body in OPTIMIZERS.items() if body not in OF_OTHERS},
     **WRAPPED,
     **SAMPLED,
     **MASKED,
@@ -244,23 +247,24 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 SAME = [
-    {"algorithm fedavg", "reduction weighted_mean", "optimizer none", "algorithm ditto"},
+    {"algorithm fedavg", "reduction weighted_mean", "algorithm ditto"},
     {"algorithm fedsgd", "algorithm fedfgd"},
-    {"algorithm feddyn", "optimizer feddyn"},
     {"reduction median", "reduction trimmed_mean"},  # of three, all but the middle one are trimmed
 ]
 """Jobs that make the same model: Ditto's personal models are beside the shared one. All others differ from each
 other, so that none is silently something else."""
 
 STATEFUL = [
-    "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
-    "algorithm ditto", "algorithm fedltn", "algorithm lotteryfl", "tickets with a jump-start", "algorithm fedrep",
-    "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer look_ahead",
-    "kernel norm", "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
-    "few values with feedback", "products with feedback", "scaffold of few values in the store", *OTHERWISE,
+    "algorithm scaffold", "algorithm moon", "algorithm ditto", "algorithm fedltn", "tickets with a jump-start",
+    "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer look_ahead", "kernel norm",
+    "optimizer adam", "scaffold of two in three", "feddyn of two in three", "masked feddyn", "masked fedavg, pairwise",
+    "masked fedavg in 8 bits", "masked fedavg in 16 bits, rotated", "masked fedavg in 8 bits, one parameter in ten",
+    "masked signs, compensator", "masked signs, pairwise", "few values with feedback", "products with feedback",
+    "scaffold of few values in the store", *OTHERWISE,
 ]  # fmt: skip
-"""Jobs in which more than the model is carried from round to round, at the sites or at the hub; the model from site to
-site; or much is drawn anew in each step."""
+"""One job for each thing beside the model that is carried from round to round, at the sites or at the hub, and each way
+of it; one in which the model goes from site to site; one in which much is drawn anew in each step. All jobs lose every
+process in virtual time (`tests/simulation/test_algorithms_in_virtual_time.py`)."""
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "krum takes 5 updates at least"),

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import forked_commands
 from e2e.deployed import DeployedHub
+from forked_commands import Commands
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.nursery import DATAPODS
 from hanse.hub import Hub, Project
@@ -25,6 +27,13 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(Deployment, "sites_from", kind)
         patch.setattr(DeployedHub, "sites_from", kind)
         yield
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Runs commands of the line."""
+    with forked_commands.commands(tmp_path_factory.mktemp("commands")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from typing import IO, Any
 import psutil
 import pytest
 
+from forked_commands import Commands
+
 HANSE = (sys.executable, "-m", "hanse")
 SCHEMA = """\
 kind: array
@@ -26,7 +28,7 @@ classes: 3
 JOB = """\
 rounds: 1
 model: {name: mlp, hidden: [8]}
-participants: {minimum: 1, patience: 1}
+participants: {minimum: 2, patience: 1}
 """
 
 
@@ -37,11 +39,11 @@ class Up:
     process: subprocess.Popen[str]
     folder: Path
     url: str
+    commands: Commands
 
     def run(self, *arguments: str, status: int = 0, within: float = 60) -> Any:
         """The JSON that a command answers; of an error, that on standard error."""
-        argv = [*HANSE, *arguments, "--json"]
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=within, check=False)
+        done = self.commands.run(["hanse", *arguments, "--json"], cwd=self.folder, timeout=within)
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout.splitlines()[-1] if status == 0 else done.stderr)
 
@@ -63,70 +65,70 @@ def first_line(stream: IO[str] | None) -> Any:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def up(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Iterator[Up]:
     folder = tmp_path_factory.mktemp("up")
     process = start(folder)
     try:
-        yield Up(process, folder, first_line(process.stdout)["url"])
+        yield Up(process, folder, first_line(process.stdout)["url"], commands)
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def token(up: Up) -> str:
+    """That a site has joined the project with; its process does not run."""
+    (up.folder / "schema.yaml").write_text(SCHEMA)
+    assert up.run("project", "create", "triage", "--schema", "schema.yaml") == {"project": "triage"}
+    invited = up.run("project", "invite", "triage", "north")
+    assert invited["url"] == up.url
+    joined = up.run("site", "join", up.url, invited["token"], "--home", "north")
+    assert (joined["project"], joined["participant"]) == ("triage", "north")
+    return str(invited["token"])
 
 
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_an_owner_creates_a_project_and_a_site_joins_it_once(up: Up) -> None:
-    (up.folder / "schema.yaml").write_text(SCHEMA)
-    assert up.run("project", "create", "triage", "--schema", "schema.yaml") == {"project": "triage"}
+def test_an_owner_creates_a_project_and_a_site_joins_it_once(up: Up, token: str) -> None:
     assert up.run("project", "create", "triage", "--schema", "schema.yaml", status=5)["error"]["code"] == "conflict"
-    invited = up.run("project", "invite", "triage", "north")
-    assert invited["url"] == up.url
-    joined = up.run("site", "join", up.url, invited["token"], "--home", "north")
-    assert (joined["project"], joined["participant"]) == ("triage", "north")
-    again = up.run("site", "join", up.url, invited["token"], "--home", "other", status=5)
+    again = up.run("site", "join", up.url, token, "--home", "other", status=5)
     assert again["error"]["code"] == "conflict"
     assert [site["participant"] for site in up.run("project", "participants", "triage")] == ["north"]
-    done = [entry["action"] for entry in up.run("project", "audit", "triage")]
-    assert done[:2] == ["project.create", "participant.invite"]
 
 
-def test_a_run_that_nobody_comes_to_ends_with_the_quorums_status(up: Up) -> None:
-    (up.folder / "schema.yaml").write_text(SCHEMA)
+def test_a_run_that_nobody_comes_to_ends_with_the_quorums_status(up: Up, token: str) -> None:
     (up.folder / "job.yaml").write_text(JOB)
-    up.run("project", "create", "lonely", "--schema", "schema.yaml")
-    assert up.run("run", "check", "lonely", "job.yaml")["warnings"]
-    error = up.run("run", "submit", "lonely", "job.yaml", "--watch", status=9)["error"]
+    assert up.run("run", "check", "triage", "job.yaml")["warnings"]
+    error = up.run("run", "submit", "triage", "job.yaml", "--watch", status=9)["error"]
     assert error["code"] == "quorum"
-    (run,) = up.run("run", "list", "lonely")
+    (run,) = up.run("run", "list", "triage")
     assert run["state"] == "failed"
     # Its owner removes it: on the real bus, whose permissions are the services' own.
-    assert up.run("run", "remove", "lonely", "--older-than", "1")["runs"] == []
-    assert up.run("run", "remove", "lonely", "--older-than", "0") == {"runs": [run["run"]], "removed": False}
-    assert up.run("run", "remove", "lonely", run["run"]) == {"runs": [run["run"]], "removed": True}
-    assert up.run("run", "list", "lonely") == []
-    up.run("run", "remove", "lonely", run["run"], status=4)
+    assert up.run("run", "remove", "triage", "--older-than", "1")["runs"] == []
+    assert up.run("run", "remove", "triage", "--older-than", "0") == {"runs": [run["run"]], "removed": False}
+    assert up.run("run", "remove", "triage", run["run"]) == {"runs": [run["run"]], "removed": True}
+    assert up.run("run", "list", "triage") == []
+    up.run("run", "remove", "triage", run["run"], status=4)
 
 
-def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> None:
-    (up.folder / "schema.yaml").write_text(SCHEMA)
-    up.run("project", "create", "checked", "--schema", "schema.yaml")
-    token = up.run("project", "invite", "checked", "south")["token"]
-    up.run("site", "join", up.url, token, "--home", "south")
-    for arguments in ((), ("--home", "south")):
+def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up, token: str) -> None:
+    for arguments in ((), ("--home", "north")):
         found = {one["check"]: one["well"] for one in up.run("doctor", *arguments)}
         assert all(found.values()), found
         assert {"hub", "release", "clock", "bus", "api key", "hub's secrets"} <= set(found)
 
-    left = up.run("site", "leave", "--home", "south", "--reason", "the study has ended")
-    assert (left["project"], left["told"]) == ("checked", True)
+    left = up.run("site", "leave", "--home", "north", "--reason", "the study has ended")
+    assert (left["project"], left["told"]) == ("triage", True)
     assert {"signing.pem", "bus.seed", "site.json"} <= set(left["removed"])
-    assert up.run("site", "leave", "--home", "south")["removed"] == []
-    (seen,) = up.run("project", "participants", "checked")
+    assert up.run("site", "leave", "--home", "north")["removed"] == []
+    (seen,) = up.run("project", "participants", "triage")
     assert seen["revoked"]
     assert seen["left_at"] is not None
-    assert "participant.leave" in {entry["action"] for entry in up.run("project", "audit", "checked")}
+    done = [entry["action"] for entry in up.run("project", "audit", "triage")]
+    assert done[:2] == ["project.create", "participant.invite"]
+    assert "participant.leave" in done
 
 
 def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up) -> None:
@@ -137,11 +139,15 @@ def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up)
     assert f"process {up.process.pid}" in json.loads(second.stderr)["error"]["message"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path)
     first_line(process.stdout)
-    left = [psutil.Process(pid) for pid in json.loads((tmp_path / ".hanse/hub/processes.json").read_text()).values()]
+    check_end(process, tmp_path, number)
+
+
+def check_end(process: subprocess.Popen[str], folder: Path, number: signal.Signals) -> None:
+    left = [psutil.Process(pid) for pid in json.loads((folder / ".hanse/hub/processes.json").read_text()).values()]
     assert len(left) == 7
     process.send_signal(number)
     assert process.wait(60) == (-number if number == signal.SIGKILL else 0)
@@ -176,3 +182,8 @@ def test_a_hub_is_not_tried_with_a_wrong_key(up: Up) -> None:
     (up.folder / "wrong.key").write_text("hanse_aaaaaaaaaaaa_" + "a" * 43)
     refused = up.run("hub", "test", "--url", up.url, "--key-file", "wrong.key", status=3)
     assert refused["error"]["code"] == "unauthenticated"
+
+
+def test_a_hub_that_has_served_is_ended_and_leaves_nothing_running(up: Up) -> None:
+    """By SIGTERM; the last test of the hub that the others share."""
+    check_end(up.process, up.folder, signal.SIGTERM)

@@ -93,6 +93,10 @@ def previewed(line: Container, machine: Path) -> None:
 def entered(watched: Watched, line: Container, machine: Path) -> None:
     """The administrator has a link printed, as soon as there is a window, and opens it."""
     end = time.monotonic() + 90
+    window = Path(line.environment["HANSE_HOME"]) / "window.json"  # the command costs more than a look
+    while not (window.exists() and window.stat().st_size):
+        assert time.monotonic() < end, (machine / "log").read_text()
+        time.sleep(0.1)
     while (told := container_lines.within(WINDOW.replace("hanse-SITE", line.name), line, machine)).returncode != 0:
         assert time.monotonic() < end, told.stderr
         time.sleep(0.5)

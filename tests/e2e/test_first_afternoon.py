@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 
 from deploy.charts import ROOT
 from deploy.pages import blocks_of, indented
+from forked_commands import Commands
 
 PAGE = ROOT / "docs/first-afternoon.md"
 FILES = dict(zip(("schema.yaml", "policy.yaml", "job.yaml"), (one.text for one in blocks_of(PAGE)), strict=True))
@@ -32,14 +34,12 @@ def words_of(line: str) -> list[str]:
     """What runs as the line of the page, which is installed here already."""
     program, *words = shlex.split(line)
     assert program == "hanse", line
-    return [sys.executable, "-m", "hanse", *words]
+    return [program, *words]
 
 
-def typed(line: str, folder: Path) -> str:
+def typed_at(commands: Commands, line: str, folder: Path) -> str:
     """What a line prints in a folder, where it has to succeed."""
-    done = subprocess.run(
-        words_of(line), cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
-    )
+    done = commands.run(words_of(line), cwd=folder, env=ENVIRONMENT, timeout=180)
     assert done.returncode == 0, (line, done.stdout, done.stderr)
     return done.stdout
 
@@ -48,7 +48,9 @@ def typed(line: str, folder: Path) -> str:
 def running(line: str, folder: Path) -> Iterator[None]:
     """A line that runs until Ctrl-C, which ends it well."""
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(words_of(line), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words_of(line)], cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log
+        )
     try:
         yield
     finally:
@@ -73,7 +75,10 @@ def table(path: Path, seed: int, header: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(tmp_path: Path) -> None:
+def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
+    tmp_path: Path, commands: Commands
+) -> None:
+    typed = partial(typed_at, commands)
     university, *hospitals = (tmp_path / name for name in ("university", *SITES))
     for folder in (university, *hospitals):
         folder.mkdir()

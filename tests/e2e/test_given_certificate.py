@@ -20,6 +20,7 @@ import pytest
 import hanse
 from certificates import ThrowawayCa
 from e2e.deployed import completed, honest, site, start_job
+from forked_commands import Commands
 from hanse.embedded.probe import main as probe
 from hanse_fabric import proxies
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -145,7 +146,7 @@ def test_sites_train_over_it_through_port_443_alone(hub: GivenHub, client: hanse
 
 
 def test_another_authority_is_refused_in_words_and_the_token_stays_good(
-    hub: GivenHub, client: hanse.Hub, tmp_path: Path
+    hub: GivenHub, client: hanse.Hub, tmp_path: Path, commands: Commands
 ) -> None:
     project = client.projects.create("refusals", schema={"kind": "open"})
     token, other = project.invite("north"), ThrowawayCa(tmp_path, "other").cert
@@ -154,10 +155,8 @@ def test_another_authority_is_refused_in_words_and_the_token_stays_good(
             **{name: value for name, value in os.environ.items() if name not in OWN},
             "HANSE_PROXY": hub.proxy,
         }
-        done = subprocess.run(
-            [*HANSE, "site", "join", hub.told["url"], token, "--home", str(tmp_path / "north"), *words],
-            capture_output=True, text=True, timeout=60, check=False, env=environment,
-        )  # fmt: skip
+        line = ["hanse", "site", "join", hub.told["url"], token, "--home", str(tmp_path / "north"), *words]
+        done = commands.run(line, cwd=tmp_path, env=environment)
         assert done.returncode != 0
         assert "certificate is refused" in done.stderr
         assert "Traceback" not in done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from playwright.sync_api import expect
 
 from console_browser import Watched, axe_script, chromium
 from e2e.deployed import completed, deployed, honest, site, start_job
+from forked_commands import Commands
 from hanse.hub import Run
 from hanse_site.consent import agree
 
@@ -34,12 +33,11 @@ TERMS = {"owner": "Ward 5", "purpose": "who needs a bed"}
 RULES = {"minimum_participants": 2, "site_code": {"approvals": True}, "privacy": {"epsilon": 8.0}}
 
 
-def link_of(home: Path) -> str:
+def link_of(home: Path, commands: Commands) -> str:
     """What the command prints, once the window is open."""
-    command = [sys.executable, "-m", "hanse_datapod", "window", "--home", str(home)]
     end = time.monotonic() + 90
     while True:
-        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        told = commands.run(["hanse_datapod", "window", "--home", str(home)], cwd=home.parent)
         if told.returncode == 0:
             return told.stdout.strip()
         assert time.monotonic() < end, told.stderr
@@ -59,7 +57,7 @@ def state_after(run: Run) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_an_administrator_approves_code_sees_what_left_and_pauses(tmp_path: Path) -> None:
+def test_an_administrator_approves_code_sees_what_left_and_pauses(tmp_path: Path, commands: Commands) -> None:
     home, code = tmp_path / "north", tmp_path / "mounted" / "ward.py"
     code.parent.mkdir()
     code.write_text(CODE.format(step=1))
@@ -70,12 +68,12 @@ def test_an_administrator_approves_code_sees_what_left_and_pauses(tmp_path: Path
         project = hub.client().projects.create("triage", schema=schema, terms=TERMS)
         hub.start_datapod(project, "north", home=home, data=data, test=data, rules=RULES, code=code)
         with site(project, "south", tmp_path, honest()):
-            story(Watched(browser, "", axe_script(tmp_path / "axe")), home, code, project)
+            story(Watched(browser, "", axe_script(tmp_path / "axe")), link_of(home, commands), home, code, project)
 
 
-def story(watched: Watched, home: Path, code: Path, project: Any) -> None:
+def story(watched: Watched, link: str, home: Path, code: Path, project: Any) -> None:
     folder = home.parent
-    page, link = watched.page, link_of(home)
+    page = watched.page
     page.set_default_timeout(60_000)
     page.goto(link)
     page.get_by_role("heading", name="north").wait_for()

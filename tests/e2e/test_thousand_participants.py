@@ -22,6 +22,9 @@ from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site import SiteLink, enrol
 from hanse_site.answering import result_for
+from memory_disk import tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
 ROUNDS = 5

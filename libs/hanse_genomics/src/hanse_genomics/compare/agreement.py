@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from hanse_fabric.errors import invalid
 from hanse_genomics.arrays import Floats
@@ -59,7 +58,7 @@ def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> Ag
     return Agreement(
         snps=int(both.sum()),
         pearson=_correlation(x, y),
-        spearman=_correlation(rankdata(x), rankdata(y)),
+        spearman=_correlation(_ranks(x), _ranks(y)),
         largest=float(np.abs(x - y).max()) if len(x) else float("nan"),
         significant=int(theirs.sum()),
         found=int((mine & theirs).sum()),
@@ -72,6 +71,13 @@ def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> Ag
 def bonferroni(snps: int) -> float:
     """The level of a single test at which a family of `snps` tests errs with probability 0.05 at most."""
     return 0.05 / max(snps, 1)
+
+
+def _ranks(values: Floats) -> Floats:
+    """From 1 on; equal values have the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
 
 
 def _correlation(x: Floats, y: Floats) -> float:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
-from scipy.stats import norm
+from scipy.special import log_ndtr, ndtr
 
 from hanse_fabric.errors import invalid
 from hanse_genomics.arrays import Counts, Floats
@@ -88,4 +87,4 @@ def _combined(effects: Floats, weights: Floats) -> Combined:
     se = np.sqrt(1.0 / total)
     beta, se = np.where(total > 0, beta, np.nan), np.where(total > 0, se, np.nan)
     z = beta / se
-    return Combined(beta, se, z, 2 * norm.sf(np.abs(z)), (log_ndtr(-np.abs(z)) + _LN2) / _LN10)
+    return Combined(beta, se, z, 2 * ndtr(-np.abs(z)), (log_ndtr(-np.abs(z)) + _LN2) / _LN10)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from hanse_genomics.arrays import Counts, Floats
 
@@ -94,6 +94,6 @@ def quantiles(y: Floats) -> Quantiles:
     _, first = np.unique(np.floor(expected * 200), return_index=True)
     keep[first] = True
     shown = rank[keep]
-    low = -np.log10(beta.ppf(0.975, shown, number - shown + 1))
-    high = -np.log10(beta.ppf(0.025, shown, number - shown + 1))
+    low = -np.log10(betaincinv(shown, number - shown + 1, 0.975))
+    high = -np.log10(betaincinv(shown, number - shown + 1, 0.025))
     return Quantiles(expected[keep], observed[keep], low, high)
