@@ -71,8 +71,12 @@ def is_evaluated(name: str) -> dict[str, Any]:
     return {"evaluate": {"every": ROUNDS - 1 if name in STATEFUL else ROUNDS}}
 
 
+ALIKE = {f"reduction {name}" for name in ("trimmed_mean", "geometric_median", "multi_krum", "bulyan", "norm_clipping")}
+"""To who dies they are as the median and krum: an aggregator makes such a reduction again of the same updates."""
 ONCE = [
-    name for name in JOBS if name not in SAMPLED and name == next(other for other in JOBS if JOBS[other] == JOBS[name])
+    name
+    for name in JOBS
+    if name not in SAMPLED and name not in ALIKE and name == next(other for other in JOBS if JOBS[other] == JOBS[name])
 ]
 """Those that differ, of which all are there."""
 
