@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+import forked_workers
 from adversary import ages
 from adversary.code_site import Site
 from adversary.lying_hub import LyingHub, lying_hub
 from adversary.site_league import League
 from adversary.stage import staged
+from hanse_datapod.worker.client import process
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from memory_disk import Folders, folders_in_memory
 from servers import NatsServer
@@ -62,6 +64,14 @@ def wards(attacked: Attacked, tmp_path: Path) -> Any:
 async def league(nats_server: NatsServer) -> AsyncIterator[League]:
     async with League(nats_server) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def forked() -> Iterator[None]:
+    """Workers of a file's tests begin with torch loaded, for many of the attacks end one."""
+    with forked_workers.started() as nursery, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "take_prepared", nursery.worker)
+        yield
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from adversary.in_memory import tmp_path
 from adversary.test_hostile_owner_fills import runs_alone_count
 from clocks import HandClock, in_virtual_time
 from hanse_coordinator.quotas import Quotas
@@ -22,6 +23,7 @@ from simulation.faults import silent
 from simulation.league import League
 from simulation.stories import hub_of, job_of
 
+__all__ = ["tmp_path"]
 ALLOWED, ENDS, RUNS = 12_000, 2_000, 4
 LONG = job_of(rounds=12)
 

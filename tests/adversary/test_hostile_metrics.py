@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adversary.in_memory import tmp_path
 from adversary.site_league import presence
 from clocks import in_virtual_time
 from hanse_fabric.errors import HanseError
@@ -22,6 +23,7 @@ from simulation.faults import Fault, tells
 from simulation.stories import completed, hub_of, job_of
 from unit.workflows.test_answers import result, terms
 
+__all__ = ["tmp_path"]
 HONEST, BYTES = 30_000, 110_000
 
 

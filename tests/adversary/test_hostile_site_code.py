@@ -32,7 +32,10 @@ from hanse_datapod.worker.told import outcome_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 
-pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock: there is no sandbox")
+pytestmark = [
+    pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock: there is no sandbox"),
+    pytest.mark.usefixtures("forked"),
+]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "join_the-sites-token"

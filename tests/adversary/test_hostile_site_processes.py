@@ -19,7 +19,10 @@ from hanse_datapod.worker.sandbox import landlock
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 
-pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock: there is no sandbox")
+pytestmark = [
+    pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock: there is no sandbox"),
+    pytest.mark.usefixtures("forked"),
+]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 MARK = "hanse-left-running"
@@ -138,11 +141,12 @@ async def test_control_where_the_kernel_holds_nothing_fast_memory_is_had(closed:
 
 
 async def own_memory(site: Site) -> int:
-    """What the worker uses when it is ready."""
+    """What the worker uses when it is ready, without what it shares with others: it is forked."""
     await site.do("nothing")
     child = site.process._child
     assert child is not None
-    return sum(each.memory_info().rss for each in child.tree.members(fresh=True))
+    child.tree.members(fresh=True)
+    return child.tree.memory(0)
 
 
 def killed_agent(folder: Path, mark: str, *mode: str) -> tuple[list[psutil.Process], list[psutil.Process]]:

@@ -225,11 +225,12 @@ async def charged_twice(hub: LyingHub, site: str) -> str:
 
 
 def fitting(words: str) -> set[int]:
-    """The numbers of examples of which one noise that is told, and the epsilon of it, speak."""
+    """The numbers of examples of which one noise that is told, and the epsilon of it, speak: next to the true one, for
+    more examples need less noise."""
     told = set(re.findall(r"([0-9.e+-]+) per clip", words))
     return {
         count
-        for count in range(BATCH, 2 * EXAMPLES)
+        for count in range(EXAMPLES - 5, EXAMPLES + 12)
         for epsilon in (SMALL, LARGE)
         if told and f"{noise_for('gaussian', epsilon, 1e-5, STEPS, rate=BATCH / count, accountant='rdp'):.6g}" in told
     }

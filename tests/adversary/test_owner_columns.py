@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from adversary.in_memory import tmp_path
 from adversary.test_owner_people import HETEROZYGOUS, MISSING, PERSON, TARGET, genotypes, phenotypes, studied
 from clocks import in_virtual_time
 from csv_tables import write_table
@@ -33,6 +34,7 @@ from simulation.in_threads import ThreadedProcess
 from simulation.league import League
 from simulation.stories import ended, hub_of
 
+__all__ = ["tmp_path"]
 DECLARED = GenotypesSchema(kind="genotypes", phenotypes=("ILL",))
 UNDECLARED = GenotypesSchema(kind="genotypes")
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
+from adversary.in_memory import tmp_path
 from clocks import in_virtual_time
 from csv_tables import write_table
 from hanse_coordinator.api.submission import closed_protocols
@@ -31,6 +32,7 @@ from simulation.in_threads import ThreadedProcess
 from simulation.league import League
 from simulation.stories import hub_of
 
+__all__ = ["tmp_path"]
 WARDS, TARGET = ("east", "north", "south"), "south"
 SCHEMA = TabularSchema(
     features=(
@@ -63,7 +65,7 @@ def written(folder: Path, *, burnt: bool, lactates: int = 0) -> dict[str, Path]:
 
 def job(run: int, **prepare: Any) -> Job:
     body: dict[str, Any] = {
-        "rounds": 2, "model": {"name": "logistic"}, "train": {"steps": 1}, "evaluate": {"every": 0}, "seed": run,
+        "rounds": 1, "model": {"name": "logistic"}, "train": {"steps": 1}, "evaluate": {"every": 0}, "seed": run,
         "participants": {"minimum": 3, "deadline": 30.0, "patience": 30.0}, "prepare": prepare,
         "secure_aggregation": {"mode": "pairwise"},
     }  # fmt: skip
@@ -73,7 +75,7 @@ def job(run: int, **prepare: Any) -> Job:
 async def prepared(made: League, run: int, **prepare: Any) -> tuple[Preparation | None, str]:
     """What a run's tasks, and its model's record, tell of the columns; or why it failed."""
     name = f"run{run:09}"
-    await made.submit(name, **job(run, **prepare).model_dump(mode="json", exclude_defaults=True))
+    await made.submit(name, **job(run, **prepare).model_dump(mode="json", exclude_defaults=True) | {"rounds": 1})
     record = await made.ended(name)
     if record.state != "completed":
         return None, record.reason

@@ -11,6 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from adversary.conftest import Attacked
+from adversary.in_memory import tmp_path
 from adversary.lying_hub import MODEL, LyingHub, refusals
 from adversary.oracle import TERMS
 from adversary.pairwise_works import answered, opened
@@ -30,6 +31,7 @@ from hanse_site.answering import result_for
 from simulation.cohorts import COHORTS, SCHEMA, Files, study_job
 from simulation.stories import hub_of
 
+__all__ = ["tmp_path"]
 TOOK = 1234.567
 PRIVATE = {"masking": {"required": False}, "privacy": {"required": True}}
 

@@ -15,6 +15,7 @@ import pytest
 
 from adversary import workers
 from adversary.canaries import PLACES, SHOWN, Place
+from adversary.in_memory import tmp_path
 from clocks import in_virtual_time
 from hanse_compensator.memory import Memory
 from hanse_coordinator.api.runs import _summary
@@ -31,6 +32,7 @@ from simulation.league import PROJECT, League
 from simulation.stories import hub_of, job_of
 from simulation.trainer import FEATURES, RATE, STEPS, Trainer
 
+__all__ = ["tmp_path"]
 SITES, TARGET = [f"site-{number}" for number in range(10)], "site-0"
 ALL, ALL_BUT_ONE = {"fraction": 1.0}, {"fraction": 0.9}
 LEAVES_THE_TARGET_OUT = 19

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from adversary.in_memory import tmp_path
 from adversary.test_owner_studies import Arrays
 from clocks import in_virtual_time
 from hanse_datapod.data.settings import DataSettings
@@ -27,6 +28,7 @@ from simulation.in_threads import ThreadedProcess
 from simulation.league import League
 from simulation.stories import hub_of
 
+__all__ = ["tmp_path"]
 TARGET, PERSON = "south", 3
 SCHEMA = GenotypesSchema(kind="genotypes", phenotypes=("ILL",))
 

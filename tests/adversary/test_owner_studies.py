@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from adversary.in_memory import tmp_path
 from clocks import in_virtual_time
 from hanse_compensator.memory import Memory
 from hanse_fabric.tensors.file import decode_tensors
@@ -25,6 +26,7 @@ from simulation.cohorts import COHORTS, PLAN, SCHEMA, Files
 from simulation.league import League
 from simulation.stories import hub_of
 
+__all__ = ["tmp_path"]
 TARGET = "west"
 FOUR = (*COHORTS, TARGET)
 ALL, OTHER_CHUNKS = 256, 512

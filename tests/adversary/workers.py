@@ -23,6 +23,7 @@ class InThread:
 
     def __init__(self, *, studies: bool) -> None:
         self._studies = studies
+        self._server: StudyServer | TrainingServer | None = None
 
     async def start(self) -> None:
         """Nothing is to be started."""
@@ -35,9 +36,11 @@ class InThread:
         exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         frames: list[dict[str, Any]] = []
-        server = StudyServer(frames.append) if self._studies else TrainingServer(frames.append, _nothing)
+        server = self._server or (StudyServer(_heard) if self._studies else TrainingServer(_heard, _nothing))
+        self._server = None  # who gives up a request ends its server, and the data that it keeps, as with a process
         await asyncio.to_thread(answer, body, server.do, frames.append)
-        [done] = [frame for frame in frames if frame["kind"] != "progress"]
+        self._server = server
+        [done] = frames
         if done["kind"] == "error":
             raise error_of(done)
         return done
@@ -46,6 +49,10 @@ class InThread:
 def on(data: DataSettings, code: Path | None = None, foreign: ForeignSettings | None = None) -> ProcessWorker:
     """The worker for these data: of studies where they are genotypes, else of training."""
     return ProcessWorker(data, InThread(studies=data.is_genotypes), code, foreign=foreign)
+
+
+def _heard(progress: dict[str, Any]) -> None:
+    assert progress["kind"] == "progress"
 
 
 def _nothing() -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ APART = {"coordinator-0": 16, "aggregator-0": 8}
 """Publications between two deaths of a process; of the others 4 do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """A run in which nobody died: what `told` says of it, and how much each process has published."""
+
+    outcome: object
+    publications: Mapping[str, int]
+
+
 def outcomes_when_killed(
     folder: Path,
     sites: Sequence[str],
@@ -95,6 +104,7 @@ def outcomes_when_killed(
     process: str = "coordinator-0",
     told: Callable[[League, RunRecord], object],
     faults: Mapping[str, Sequence[Fault]] | None = None,
+    calm: list[Calm] | None = None,
     **more: Any,
 ) -> list[object]:
     """What `told` says of the run when nobody dies, and, once for each death, of runs in which a process dies at its
@@ -104,11 +114,12 @@ def outcomes_when_killed(
 
     Args:
         apart: no less than `every`, and what it takes to go on after it came back; 0: each death is in its own run.
+        calm: the run in which nobody dies, where it was played before; else it is kept here, for other processes.
     """
     apart = APART.get(process, 4) if apart is None else apart
     apart, every = (0, 1) if EVERY_KILL else (max(apart, every) if apart else 0, every)
 
-    async def run(clock: VirtualClock, first: int) -> tuple[object, int, int]:
+    async def run(clock: VirtualClock, first: int) -> tuple[Calm, int]:
         deaths = 0
 
         async def die(made: League) -> None:
@@ -123,23 +134,27 @@ def outcomes_when_killed(
         async with hub_of(clock, folder / str(first), *sites, **more) as made:
             for site, its in (faults or {}).items():
                 made.let(site, *its)
-            counted = made.processes[process].death
-            before = counted.publications
+            before = published(made)
             dying = made.group.create_task(die(made))
             record = await completed(made, job)
-            publications = counted.publications - before
+            since = {name: count - before[name] for name, count in published(made).items()}
             await clock.sleep(1.0)  # at the last publications it dies after the run's end
-            assert bool(deaths) == bool(first), f"at {first} of {publications} it did not die"
+            assert bool(deaths) == bool(first), f"at {first} of {since[process]} it did not die"
             dying.cancel()
-            return told(made, record), publications, deaths
+            return Calm(told(made, record), since), deaths
 
-    def played(first: int) -> tuple[object, int, int]:
+    def published(made: League) -> dict[str, int]:
+        return {name: each.death.publications for name, each in made.processes.items()}
+
+    def played(first: int) -> tuple[Calm, int]:
         clock = VirtualClock()
         return clock.run(run(clock, first))
 
-    calm, publications, _ = played(0)
-    outcomes = [calm]
+    [undisturbed] = calm or [played(0)[0]]
+    if calm is not None:
+        calm[:] = [undisturbed]
+    outcomes, publications = [undisturbed.outcome], undisturbed.publications[process]
     for first in range(1, min(apart or publications, publications - 2) + 1, every):
-        outcome, _, deaths = played(first)
-        outcomes += [outcome] * deaths
+        found, deaths = played(first)
+        outcomes += [found.outcome] * deaths
     return outcomes

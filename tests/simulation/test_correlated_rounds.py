@@ -21,7 +21,7 @@ from hanse_privacy.ledger import NAME
 from hanse_privacy.noise.source import NoiseSource
 from simulation.league import League
 from simulation.mortal import Mortal, mortal
-from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
+from simulation.stories import Calm, completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
 
 __all__ = ["mortal"]
 NAMES = ("east", "north", "south", "west")
@@ -88,19 +88,27 @@ def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DurableVerbs, "secret", lambda _, count: bytes(range(count)))
 
 
-def killed(folder: Path, process: str, told: Callable[[League, RunRecord], object]) -> list[object]:
+@pytest.fixture(scope="module")
+def calm() -> list[Calm]:
+    """The run in which nobody dies, once it was played."""
+    return []
+
+
+def killed(
+    folder: Path, process: str, told: Callable[[League, RunRecord], object], calm: list[Calm] | None = None
+) -> list[object]:
     """Of four rounds, for each kill of a process: see `outcomes_when_killed`. No other aggregator does its work."""
-    every = 7 if process.startswith("coordinator") else 1
+    every = {"coordinator-0": 7, "aggregator-0": 1}.get(process, 3)
     return outcomes_when_killed(
         folder, NAMES, correlated_job(), every=every, process=process, told=told,
-        worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1,
+        worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1, calm=calm,
     )  # fmt: skip
 
 
 @pytest.mark.usefixtures("mortal", "one_secret")
 @pytest.mark.parametrize("process", ["coordinator-0", "aggregator-0", "registry", "south", "west"])
 def test_whoever_is_killed_at_any_step_the_models_are_the_same_to_the_bit_and_sites_are_charged_once(
-    tmp_path: Path, process: str
+    calm: list[Calm], tmp_path: Path, process: str
 ) -> None:
     def told(made: League, record: RunRecord) -> object:
         made_of: dict[str, set[str]] = {}
@@ -114,7 +122,7 @@ def test_whoever_is_killed_at_any_step_the_models_are_the_same_to_the_bit_and_si
         assert len(reductions(made)) == record.round == 4
         return sorted((step, *digests) for step, digests in made_of.items()), record.model_digest
 
-    outcomes = killed(tmp_path, process, told)
+    outcomes = killed(tmp_path, process, told, calm)
     assert len(outcomes) > 5
     assert all(outcome == outcomes[0] for outcome in outcomes)
 

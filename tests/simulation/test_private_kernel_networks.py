@@ -28,9 +28,9 @@ from simulation.played import Played, play
 from simulation.stories import answers
 
 TRAIN = {"steps": 2, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.2}}
-SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
-SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
-CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
+SGD = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.0}
+SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "noise_multiplier": 0.5, "clip": 0.5}
+CENTRAL = {"placement": "central", "mechanism": "gaussian", "noise_multiplier": 0.5, "adaptive_clip": 0.5}
 JOBS: dict[str, dict[str, Any]] = {
     "noise in the masked sum": {"privacy": SHARES, "secure_aggregation": {"mode": "compensator"}},
     "noise in the sum of masks between pairs": {"privacy": SHARES, "secure_aggregation": {"mode": "pairwise"}},

@@ -106,7 +106,7 @@ async def test_cautious_cohorts_whose_sums_all_have_the_same_members_mask_many_c
 
 
 @in_virtual_time
-async def test_a_study_leaves_its_outputs_small_entries_in_its_journal_and_sites_that_forget(
+async def test_a_study_of_chunks_at_once_leaves_its_outputs_small_entries_in_its_journal_and_sites_that_forget(
     clock: VirtualClock, tmp_path: Path, there: dict[str, Any]
 ) -> None:
     async with hub_of(clock, tmp_path, *COHORTS, **there) as made:
@@ -123,12 +123,6 @@ async def test_a_study_leaves_its_outputs_small_entries_in_its_journal_and_sites
     last = made.published(TASK, Task)[-len(COHORTS) :]
     assert [(task.participant, task.config) for task in last] == [(name, {"step": "forget"}) for name in COHORTS]
     assert len(on_bus) == len(COHORTS)
-
-
-@in_virtual_time
-async def test_chunks_are_under_way_at_once(clock: VirtualClock, tmp_path: Path, there: dict[str, Any]) -> None:
-    async with hub_of(clock, tmp_path, *COHORTS, **there) as made:
-        await completed(made, study_job())
     chunk = [step.split("-")[0] for step in steps(made) if step.startswith("c0")]
     assert len(set(chunk)) > 1
     assert chunk != sorted(chunk), "one chunk was done after the other"

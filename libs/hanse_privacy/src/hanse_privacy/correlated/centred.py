@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 
 from hanse_fabric.errors import invalid
 from hanse_privacy.correlated.matrix import FRACTION, LARGEST_SIGMA, LEAST_SIGMA
 from hanse_privacy.noise.exact import SMOOTH, Integers, discrete_gaussian
+from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.tables import Table
 from hanse_privacy.noise.weights import gaussian_weights, half_width
@@ -53,7 +53,7 @@ def centred_gaussian(sigma: int, centres: Integers, source: NoiseSource) -> Inte
     return made
 
 
-@lru_cache(maxsize=1)
+@made_once(1)
 def _tables() -> tuple[tuple[Table, int], tuple[Table, int]]:
     """Of draws around 0 and around 1/2, each with its least number: every other weight of one twice as wide."""
     weights, reach = gaussian_weights(4 * SMOOTH), half_width(4 * SMOOTH)

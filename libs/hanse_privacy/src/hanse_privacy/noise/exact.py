@@ -20,12 +20,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.tables import LARGEST_BITS, Table
 from hanse_privacy.noise.weights import (
@@ -134,7 +134,7 @@ def check_scale(scale: int) -> None:
         )
 
 
-@lru_cache(maxsize=16)
+@made_once(16)
 def _gaussian_digits(sigma: int) -> tuple[_Digit, ...]:
     digits, variance, factor = [], Fraction(sigma**2), 1
     while variance > _WIDEST:
@@ -146,10 +146,16 @@ def _gaussian_digits(sigma: int) -> tuple[_Digit, ...]:
 
 
 def _gaussian_digit(variance: Fraction, factor: int) -> _Digit:
-    return _Digit(Table(gaussian_weights(variance)), factor, half_width(variance))
+    return _Digit(_gaussian_table(variance), factor, half_width(variance))
 
 
-@lru_cache(maxsize=16)
+@made_once(16)
+def _gaussian_table(variance: Fraction) -> Table:
+    """Every wide number has a digit of `_WIDEST`."""
+    return Table(gaussian_weights(variance))
+
+
+@made_once(16)
 def _laplace_digits(exponent: Fraction, below: int) -> tuple[_Digit, ...]:
     """Of geometric variables G, and of -1 - G.
 

@@ -14,13 +14,13 @@ chance of being kept: all in all 2^-144 for one variable, and 2^-143 for a share
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise.exact import Integers, check_scale, discrete_laplace
+from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.polya_weights import polya_weights, ratio_in_units
 from hanse_privacy.noise.source import NoiseSource, Words
 from hanse_privacy.noise.tables import Table
@@ -135,7 +135,7 @@ def keeps_exactly(point: int, start: int, scale: int, parts: int, digits: int, s
     return (digits << 128) + further < ratio_in_units(point, start, scale, parts, _COIN + 64 + 128)
 
 
-@lru_cache(maxsize=8)
+@made_once(8)
 def _law(scale: int, parts: int) -> _Polya:
     starts, widths, start = [], [], 0
     while start <= REACH_LAPLACE * scale:

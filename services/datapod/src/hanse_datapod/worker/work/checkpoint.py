@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,6 +76,12 @@ def checkpoint_of(work: WorkContext) -> TaskCheckpoint | None:
         return None
     asked = [
         work.config, work.seed, work.round, work.trained, work.device, work.model and work.model.name,
-        version("hanse-learning"), version("torch"), work.fingerprint(),
+        _version("hanse-learning"), _version("torch"), work.fingerprint(),
     ]  # fmt: skip
     return TaskCheckpoint(checkpoint_file(work.output), json.dumps(asked, sort_keys=True))
+
+
+@cache
+def _version(package: str) -> str:
+    """Of what this process runs; it is read from a file of the package."""
+    return version(package)
