@@ -15,6 +15,11 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,socks]' -e libs/hanse_schemas 
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e services/console -e 'libs/hanse[hub,datapod,demo,notebook]'
 
+# What is used is compiled, of torch and all others: to compile every file took as long as the rest of the setup.
+USED := hanse.cli, hanse.embedded.hub, hanse.embedded.service_nursery, hanse_coordinator.app, hanse_aggregator.service, \
+        hanse_compensator.service, hanse_model_registry.service, hanse_console.app, hanse_datapod.process.nursery, \
+        hanse_datapod.worker.server.training
+
 .PHONY: help setup tools wheels console job-keys charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak kills bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct bench-console bench-tabular bench-adapters results clean
 
 help:
@@ -58,11 +63,12 @@ $(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Hanse into $(VENV) (a minute or two, once) ..."
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' hatchling editables
-	@$(BIN)/python -m pip install --quiet --no-build-isolation $(EDITABLE)
+	@$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation $(EDITABLE)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import $(USED)'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --group dev
+	@$(BIN)/python -m pip install --quiet --no-compile --group dev
 	@touch $@
 
 setup: $(VENV)/.developer

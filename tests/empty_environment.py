@@ -14,6 +14,7 @@ import sysconfig
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution, PathDistribution, distributions
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -86,8 +87,10 @@ class EmptyEnvironment:
 
 
 def _link(found: Distribution, here: Path, there: Path) -> None:
-    """With compiled code, which is good as long as the linked source is the one that it is of."""
-    for file in found.files or ():
+    """With what is compiled of it by now, which is good as long as the linked source is the one that it is of."""
+    named = [Path(str(file)) for file in found.files or ()]
+    compiled = [Path(cache_from_source(str(file))) for file in named if file.suffix == ".py"]
+    for file in (*named, *compiled):
         source = Path(os.path.normpath(here / file))
         target = Path(os.path.normpath(there / file))
         if not source.is_file() or target.exists():

@@ -36,7 +36,7 @@ def interpreter(kind: str, *, more: tuple[str, ...] = ()) -> Path:
             _run(sys.executable, "-m", "venv", str(place))
         missing = [one for one in (f"{name}=={version}", *WITH, *more) if not _is_there(place, one)]
         if missing:
-            _run(str(place / "bin" / "python"), "-m", "pip", "install", "-q", *missing)
+            _run(str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--no-compile", *missing)
     return place / "bin" / "python"
 
 
@@ -69,7 +69,7 @@ def beside_ours_or_skip(packages: tuple[str, ...] = PIPELINES) -> Path:
             if not made.exists() or made.read_text() != wanted:
                 shutil.rmtree(place, ignore_errors=True)
                 target = ("--no-deps", "--target", str(place))
-                _run(sys.executable, "-m", "pip", "install", "-q", *target, *packages, *_WITH_PIPELINES)
+                _run(sys.executable, "-m", "pip", "install", "-q", "--no-compile", *target, *packages, *_WITH_PIPELINES)
                 made.write_text(wanted)
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"no folder with {' '.join(packages)} could be made: {error}")

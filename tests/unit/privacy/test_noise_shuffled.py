@@ -40,7 +40,7 @@ def test_a_sites_noise_is_laplace_whatever_the_coins_choose(pairs: int) -> None:
 
 
 @given(steps=st.sampled_from([1, 127, 2**17, 2**40]), pairs=st.integers(1, 5), count=st.integers(1, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_coins_choose_one_part_of_each_pair(steps: int, pairs: int, count: int) -> None:
     _, noise = drawn(steps, pairs, count)
     parts = noise.parts()
