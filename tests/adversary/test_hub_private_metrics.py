@@ -121,7 +121,7 @@ async def test_what_was_kept_without_noise_is_in_no_metric_whose_noise_hides_one
 ) -> None:
     async with attacked(worker=site_with_or_without(tmp_path), **RULES) as hub:
         told = await told_of_kept(hub)
-        assert abs(told["site-0"] - told["site-1"]) < 0.1
+        assert abs(told["site-0"] - told["site-1"]) < 0.1, told
 
 
 @pytest.mark.control("test_what_was_kept_without_noise_is_in_no_metric_whose_noise_hides_one_example")
