@@ -17,8 +17,9 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import SERVICES
+from hanse.embedded.nursery import DATAPODS, SERVICES
 from hanse_fabric import garbage
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
@@ -160,4 +161,15 @@ def shared_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     otherwise."""
     with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmbeddedHub, "services_from", kind)
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """And from here on sites that a deployment forks, and all of a `DeployedHub`, are forked in another one."""
+    from e2e.deployed import DeployedHub
+
+    with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Deployment, "sites_from", kind)
+        patch.setattr(DeployedHub, "sites_from", kind)
         yield

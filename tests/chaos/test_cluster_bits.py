@@ -22,6 +22,7 @@ import pytest
 
 import hanse
 from e2e.deployed import DeployedHub, completed, site, start_job
+from e2e.killed import restart_as_programs
 from hanse.embedded.processes import Child
 from hanse.hub import Project
 from hanse.site import PlainTask
@@ -42,6 +43,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
     made = DeployedHub(tmp_path_factory.mktemp("cluster"), settings=settings, **REPLICAS)
     try:
         made.start()
+        made._in_loop(restart_as_programs(made.hub))
         yield made
     finally:
         made.stop()

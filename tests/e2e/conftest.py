@@ -9,10 +9,7 @@ import pytest
 import forked_commands
 from e2e.deployed import DeployedHub
 from forked_commands import Commands
-from hanse.embedded.deployment import Deployment
-from hanse.embedded.nursery import DATAPODS
 from hanse.hub import Hub, Project
-from shared_nursery import shared_nursery
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,12 +18,8 @@ def services(shared_services: None) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def sites(shared_sites: None) -> None:
     """So do the sites that a deployment forks, and all of a `DeployedHub`."""
-    with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Deployment, "sites_from", kind)
-        patch.setattr(DeployedHub, "sites_from", kind)
-        yield
 
 
 @pytest.fixture(scope="session")

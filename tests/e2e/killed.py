@@ -10,6 +10,14 @@ from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
 
 
+async def restart_as_programs(hub: EmbeddedHub) -> None:
+    """What has started was forked, which is cheap; what ends from now on starts again as in a container: each time a
+    program of its own, which orders what it hashes anew."""
+    for child, _ in hub.supervisor._children:
+        await child.wait_ready(60)
+        child._nursery = None
+
+
 async def kill(deployment: Deployment, name: str) -> None:
     """SIGKILL a process, and wait until its successor runs."""
     await kill_of(deployment.hub, name)

@@ -20,7 +20,7 @@ async def add_west(deployment: Deployment, policy: Mapping[str, Any]) -> None:
         "west", home=deployment.home("west"), url=deployment.hub.url, token=token, data=share / "train.npz",
         test=share / "test.npz", policy=path,
     )  # fmt: skip
-    deployment.hub.supervisor.start(spec)
+    deployment.hub.supervisor.start(spec, deployment._nursery)
     async with asyncio.timeout(60):
         while "west" not in await online(deployment):  # noqa: ASYNC110 - joining has no event
             await asyncio.sleep(0.05)

@@ -79,7 +79,9 @@ async def test_jobs_run_where_their_sites_have_room_and_owners_see_on_what(tmp_p
     pools.write_text("pools: [{name: large, device: cpu, memory_gib: 4096}]")
     settings = {"HANSE_POOLS": str(pools), "HANSE_DEVICE": "cuda", "HANSE_REDUCE_DEVICE": "torch-cpu"}
     sites = write_data(tmp_path / "data")
-    async with Deployment(tmp_path / "hub", "devices", sites, SCHEMA, compensators=0, settings=settings) as deployment:
+    async with Deployment(
+        tmp_path / "hub", "devices", sites, SCHEMA, compensators=0, settings=settings, nursery=True
+    ) as deployment:
         async with pool_worker(deployment.home("north")), pool_worker(deployment.home("south")):
             plain, pooled = await done(deployment, None), await done(deployment, {"memory_gib": 4000})
         refused = await done(deployment, {"device": "gpu"})

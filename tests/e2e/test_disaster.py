@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -173,7 +175,7 @@ def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_w
             first.start_datapod(project, name, home=tmp_path / name, data=shares / name / "train.npz")
         run = project.run(
             {
-                "rounds": 40,
+                "rounds": 16,
                 "model": {"name": "logistic"},
                 "evaluate": {"every": 0},
                 "participants": {"minimum": 3, "deadline": 120},
@@ -182,7 +184,12 @@ def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_w
             }
         )
         next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
-        assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+        south = first.hub.supervisor.pids()["datapod-south"]
+        os.kill(south, signal.SIGSTOP)  # or the run might be over before it is backed up
+        try:
+            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+        finally:
+            os.kill(south, signal.SIGCONT)
         undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
     Bus(folder).restored(saved)
     with deployed(folder) as second, second.client() as client:

@@ -122,7 +122,7 @@ class Scene:
         """Start a site that was killed for good, and wait until it can answer at once."""
         before = self.ready(site)
         child = self.deployment.datapods[site]
-        self.deployment.datapods[site] = self.deployment.hub.supervisor.start(child.spec)
+        self.deployment.datapods[site] = self.deployment.hub.supervisor.start(child.spec, self.deployment._nursery)
         async with asyncio.timeout(90):
             while any(now == then for now, then in zip(self.ready(site), before, strict=True)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

@@ -121,17 +121,15 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the wheels are installed."""
+    """A folder into which they are built and installed, all at once."""
     folder = tmp_path_factory.mktemp("packages")
     for name, kind in PACKAGES.items():
         hanse.new.write(kind, name, folder)
     (folder / "wild" / "src" / "wild" / "__init__.py").write_text(WILD)
     toml = folder / "wild" / "pyproject.toml"
     toml.write_text(toml.read_text().replace("wild:Wild", "wild:Raising") + OFFERED)
-    built = folder / "wheels"
-    for name in PACKAGES:
-        pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(folder / name))
-    pip("install", "--no-deps", "--no-index", "--target", str(folder / "site"), *map(str, built.glob("*.whl")))
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site"))
+    pip("install", *options, *(str(folder / name) for name in PACKAGES))
     return folder / "site"
 
 

@@ -23,7 +23,9 @@ from threadpoolctl import threadpool_limits
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
+from hanse.site_results import save_results_at_site
 from hanse.verification import verify_output
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import StudyOutput
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
@@ -159,9 +161,8 @@ async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_late
     digests = {output.name: output.digest for output in await asyncio.to_thread(lambda: run.outputs)}
     await enrol(deployment.hub.url, await asyncio.to_thread(deployment.project.invite, "late"), tmp_path / "late")
 
-    def fetched(home: Path, folder: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def fetched(home: Path, folder: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hanse", "site", "results", run.id, folder, "--home", str(home), "--json"]
-        command += more
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     told = await asyncio.to_thread(fetched, deployment.home("east"), "home/trend")
@@ -174,14 +175,16 @@ async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_late
     key = base64.b64decode(body["signed_by"])
     verify_output(tmp_path / "home" / "trend" / "results.safetensors", record, trusted_key=key)
     assert record.cohorts == ("east", "north", "south")
-    again = json.loads((await asyncio.to_thread(fetched, deployment.home("east"), "again")).stdout)
+    again = await asyncio.to_thread(save_results_at_site, deployment.home("east"), run.id, tmp_path / "again")
     assert (again["signed_by"], again["pinned_now"]) == (body["signed_by"], False)
-    other = base64.b64encode(bytes(31) + b"\x01").decode()
-    wrong = await asyncio.to_thread(fetched, deployment.home("north"), "wrong", "--trusted-key", other)
-    assert "recorded under another key than the trusted one" in wrong.stderr
+    other = bytes(31) + b"\x01"
+    for home, key, words in (
+        (deployment.home("north"), other, "recorded under another key than the trusted one"),
+        (tmp_path / "nobody", None, "holds no identity"),
+    ):
+        with pytest.raises(HanseError, match=words):
+            await asyncio.to_thread(save_results_at_site, home, run.id, tmp_path / "none", trusted_key=key)
     refused = await asyncio.to_thread(fetched, tmp_path / "late", "stolen")
     assert refused.returncode == 3, refused.stderr
     assert "late took no part in it" in refused.stderr
     assert not (tmp_path / "stolen").exists()
-    absent = await asyncio.to_thread(fetched, tmp_path / "nobody", "none")
-    assert "holds no identity" in absent.stderr

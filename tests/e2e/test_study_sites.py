@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     cohorts = (CohortPlan("north", 40, 50), CohortPlan("east", 40, 60), CohortPlan("south", 50, 40))
-    plan = Plan(snps=8192, cohorts=cohorts, seed=3, missing=0.01, covariates=(Covariate("AGE", 60, 10),))
+    plan = Plan(snps=4096, cohorts=cohorts, seed=3, missing=0.01, covariates=(Covariate("AGE", 60, 10),))
     return simulate(plan, tmp_path_factory.mktemp("cohorts"), pooled_files=False)
 
 
@@ -45,7 +45,7 @@ async def deployment(simulated: Simulated, tmp_path_factory: pytest.TempPathFact
     }
     policy = {"workflows": ["association_study"]}
     folder = tmp_path_factory.mktemp("sites")
-    async with Deployment(folder, "gwas", files, SCHEMA, policy=policy) as started:
+    async with Deployment(folder, "gwas", files, SCHEMA, policy=policy, nursery=True) as started:
         yield started
 
 
@@ -86,8 +86,10 @@ async def test_sites_and_workers_killed_in_the_middle_change_no_bit(
     run = await submitted(deployment, SECTION)
     await has_answered(deployment, run, "north", 4)
     os.kill(pids["datapod-north"], signal.SIGKILL)
-    for child in psutil.Process(pids["datapod-east"]).children():
-        child.kill()
+    workers = psutil.Process(pids["datapod-east"]).children()
+    assert workers
+    for worker in workers:
+        worker.kill()
     await asyncio.to_thread(run.wait)
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
     path = await asyncio.to_thread(run.download, "results", tmp_path / "results")

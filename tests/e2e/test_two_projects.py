@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from hanse.hub import Project
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
 from hanse_learning.digits import write_shares
+from hanse_site import enrol
 
 SCHEMA = {"kind": "array", "shape": [64], "classes": 10, "minimum": 0, "maximum": 1}
 PROJECTS = ("triage", "stroke")
@@ -68,9 +69,8 @@ def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(tmp_pat
 
 
 def join(project: Project, home: Path) -> None:
-    command = [sys.executable, "-m", "hanse", "site", "join", project_url(project), project.invite("north")]
-    command += ["--home", str(home), "--accept", project.view().terms_digest or ""]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    url, accept = project_url(project), project.view().terms_digest or ""
+    asyncio.run(enrol(url, project.invite("north"), home, accept=accept))
 
 
 def one_datapod(homes: list[Path], data: Path, policy: Path) -> ChildSpec:
