@@ -76,7 +76,8 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_SIMULATION}/test_second_sums.py", f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_workflows.masking.all_or_none": (
-        f"{_SIMULATION}/test_sums_within_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_all_or_none.py", f"{_SIMULATION}/test_sums_within_rounds.py",
+        f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),

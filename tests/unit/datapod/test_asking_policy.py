@@ -298,6 +298,7 @@ def test_counts_by_groups_are_told_where_each_has_examples_enough():
     )  # noise without terms is trusted not
     policy.check_subgroups(by_ward(), enough)
     policy.check_subgroups(counting(["f1"], 32), few)
+    policy.check_subgroups(task(kind=TaskKind.EVALUATE), few)  # which counts nothing
 
 
 def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
@@ -365,6 +366,7 @@ def test_noise_stands_in_for_caution_only_where_a_task_has_it_and_the_site_limit
         noisy = by_ward(scale=0.5).model_copy(update={"privacy": terms})
         assert policy.trusts_noise(rare) is trusted
         assert policy.is_exact(rare) is not trusted
+        assert Policy().is_exact(rare) is (terms is None)
         if trusted:
             policy.check_asking(rare, WARDS)
             policy.check_subgroups(noisy, DataState(group=1))
