@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
-from pydantic import model_validator
+from pydantic import BaseModel, SecretStr, ValidationError, field_validator, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import base
-from hanse_fabric.messages.base import Message
+from hanse_fabric.messages.base import Frozen, Message, explain
 from hanse_fabric.strict_json import SMALL
 
 
@@ -114,3 +114,78 @@ def test_a_refusal_of_the_fields_together_is_of_the_message() -> None:
 
 def test_five_fields_are_named_and_no_more() -> None:
     assert refused(numbers=["x"] * 9).count("numbers.") == 5
+
+
+def test_a_field_that_there_is_not_is_named_before_what_is_wrong_with_others() -> None:
+    """What else is wrong often follows from it."""
+    assert refused(numbers=["x"] * 9, txt=1).startswith("hanse.note/1: txt: ")
+
+
+class Lamp(Message):
+    """A choice, and a number with a check of its own."""
+
+    schema_id: ClassVar[str] = "hanse.lamp/1"
+    colour: Literal["red", "green"]
+    watts: int = 1
+    settings: dict[str, Any] = {}
+
+    @field_validator("watts")
+    @classmethod
+    def odd(cls, watts: int) -> int:
+        if watts % 2 == 0:
+            raise ValueError("an odd number is needed")
+        return watts
+
+
+def test_of_a_choice_the_nearest_is_named_and_of_a_check_of_one_field_the_value() -> None:
+    with pytest.raises(HanseError, match=r"colour: .*, did you mean green\? \(given 'gren'\)"):
+        Lamp.decode(b'{"schema": "hanse.lamp/1", "colour": "gren"}')
+    with pytest.raises(HanseError, match=r"watts: an odd number is needed \(given 2\)"):
+        Lamp.decode(b'{"schema": "hanse.lamp/1", "colour": "red", "watts": 2}')
+
+
+class Login(BaseModel):
+    """A form with a secret."""
+
+    password: SecretStr
+    port: int
+
+
+@pytest.mark.parametrize("given", [{"password": "hunter2", "port": "hunter2"}, "hunter2"])
+def test_of_what_was_given_for_a_form_with_secrets_nothing_is_told(given: object) -> None:
+    with pytest.raises(ValidationError) as wrong:
+        Login.model_validate(given)
+    assert "hunter2" not in explain(wrong.value, Login)
+    assert "(given " in explain(wrong.value), "the control: of another form it is"
+
+
+def test_half_a_character_is_sent_to_nobody() -> None:
+    with pytest.raises(HanseError, match="lone surrogate") as refusal:
+        Lamp(colour="red", settings={"name": "\ud800"}).encode()
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+class Member(Frozen):
+    """Of a release ago, but for the note."""
+
+    name: str
+    note: str | None = None
+
+
+class Members(Message):
+    """A list of which any may have what has come since."""
+
+    schema_id: ClassVar[str] = "hanse.members/2"
+    grown: ClassVar = ("hanse.members/1", frozenset({"members.note"}))
+    members: tuple[Member, ...]
+
+
+@pytest.mark.parametrize(("notes", "version"), [((None, None), 1), ((None, "n"), 2), (("n", None), 2), (("n", "n"), 2)])
+def test_a_list_is_of_the_newer_version_as_soon_as_one_in_it_has_grown(
+    notes: tuple[str | None, ...], version: int
+) -> None:
+    data = Members(members=tuple(Member(name="a", note=note) for note in notes)).encode()
+    assert json.loads(data)["schema"] == f"hanse.members/{version}"
+    if version == 2:
+        with pytest.raises(HanseError, match="is not one that is understood here"):
+            Members.decode(data.replace(b"members/2", b"members/1"))
