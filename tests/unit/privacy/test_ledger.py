@@ -70,6 +70,27 @@ def test_the_same_work_with_other_noise_is_a_conflict(ledger: Ledger) -> None:
     assert caught.value.code is ErrorCode.CONFLICT
 
 
+def test_what_is_not_open_is_not_settled_and_the_ledger_grows_by_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    """Hubs hear how many entries it has."""
+    ledger.reserve(charge("r1"))
+    for work in ("r1", "r1", "never charged"):
+        ledger.settle(charge(work))
+    assert [(entry["what"], entry["work"]) for entry in read_chain(tmp_path, NAME)] == [
+        ("charge", "r1"), ("settled", "r1"),
+    ]  # fmt: skip
+
+
+def test_an_error_that_says_nothing_of_the_budget_is_not_taken_for_a_no(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_ledger: Ledger, *_given: object, **_more: object) -> None:
+        raise HanseError(ErrorCode.TAMPERED, "it was changed")
+
+    monkeypatch.setattr(Ledger, "_check", fails)
+    with pytest.raises(HanseError, match="it was changed"):
+        ledger.affords(charge("r1"))
+
+
 def test_a_new_attempt_is_charged_although_the_old_one_was_discarded(ledger: Ledger) -> None:
     ledger.reserve(charge("r1"))
     assert ledger.reserve(charge("r1-a2")).spent == pytest.approx(0.6)
