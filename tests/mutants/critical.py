@@ -69,7 +69,8 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_named_codecs.py", f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
+        f"{_WORKFLOWS}/test_what_reductions_ask.py", f"{_WORKFLOWS}/test_named_codecs.py",
+        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
         f"{_SIMULATION}/test_extras_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
         f"{_SIMULATION}/test_who_counts.py",
     ),

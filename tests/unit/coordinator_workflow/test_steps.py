@@ -197,11 +197,13 @@ async def test_work_in_the_background_of_an_abandoned_run_ends_and_what_was_not_
     async def never() -> None:
         ended.append("never")
 
+    waiting = never()
     steps.later(long())
-    steps.when_live(never(), keep=2)
+    steps.when_live(waiting, keep=2)
     await begun.wait()
     await steps.abandon()
     assert ended == ["long"]
+    assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED, "nobody awaits it"
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -234,12 +234,13 @@ def test_what_tells_nothing_of_the_data_costs_nothing(tmp_path: Path, kind: Task
     assert budget.reserve(asked, examples=100, model=None) is None
 
 
-@pytest.mark.parametrize("hidden", [True, False])
+@pytest.mark.parametrize(("hidden", "required"), [(True, False), (False, True), (False, False)])
 def test_what_remains_is_told_until_it_follows_from_a_number_of_examples_that_nobody_may_hear(
-    tmp_path: Path, hidden: bool
+    tmp_path: Path, hidden: bool, required: bool
 ) -> None:
-    """Nor is it said whether a run would be afforded: whoever asks often enough would close in on what remains."""
-    budget = SiteBudget(tmp_path, PrivacyPolicy(epsilon=20.0), hidden=hidden)
+    """Nor is it said whether a run would be afforded: whoever asks often enough would close in on what remains.
+    A site that requires noise tells nobody how many examples it has."""
+    budget = SiteBudget(tmp_path, PrivacyPolicy(epsilon=20.0, required=required), hidden=hidden)
 
     def told() -> tuple[bool, bool | None]:
         left = budget.remaining("triage")
@@ -249,7 +250,7 @@ def test_what_remains_is_told_until_it_follows_from_a_number_of_examples_that_no
     assert told() == (True, True)
     of_examples = task("r2-train", privacy=terms(mechanism="dp_sgd", noise_multiplier=2.0))
     budget.reserve(of_examples, examples=1000, model=None)
-    assert told() == ((False, None) if hidden else (True, True))
+    assert told() == ((False, None) if hidden or required else (True, True))
     budget.close()
 
 
