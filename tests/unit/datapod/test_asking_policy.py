@@ -313,6 +313,8 @@ def test_a_cautious_site_counts_by_groups_where_its_policy_opens_that_though_wha
     opened = Policy.model_validate(masked | {"asking": {"protocols": ["subgroup_counts"]}})
     for policy in (opened, Policy()):
         policy.check_asking(by_ward(), BY_WARD)
+        with pytest.raises(HanseError, match="not of a column of the project's schema"):
+            policy.check_asking(by_ward(), AGES)
 
 
 def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
@@ -381,9 +383,14 @@ def test_noise_stands_in_for_caution_only_where_a_task_has_it_and_the_site_limit
         assert policy.trusts_noise(rare) is trusted
         assert policy.is_exact(rare) is not trusted
         assert Policy().is_exact(rare) is (terms is None)
+        exact = by_ward().model_copy(update={"privacy": terms})
+        assert "asking.group" in refused(policy.check_subgroups, exact, DataState(group=1))
         if trusted:
             policy.check_asking(rare, WARDS)
             policy.check_subgroups(noisy, DataState(group=1))
+            with pytest.raises(HanseError, match=r"asking\.protocols: subgroup_counts") as caught:
+                policy.check_asking(exact, BY_WARD)
+            assert "privacy.epsilon" not in (caught.value.hint or ""), "it is set, and these counts have no noise"
         else:
             with pytest.raises(HanseError, match=r"asking\.protocols: category_counts") as caught:
                 policy.check_asking(rare, WARDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -331,6 +332,28 @@ def test_whatever_is_asked_of_a_ledger_is_answered_with_what_another_process_cha
     assert look(one) == after
     one.close()
     two.close()
+
+
+def test_a_ledger_is_locked_against_other_processes_from_reading_it_to_the_end_of_writing(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two that share it would both find room for what is there once."""
+    done = list[str]()
+    catch_up, write = Ledger._catch_up, Ledger._write
+
+    def noted(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            done.append(name)
+            return method(*given)
+
+        return call
+
+    monkeypatch.setattr(Ledger, "_catch_up", noted("read", catch_up))
+    monkeypatch.setattr(Ledger, "_write", noted("write", write))
+    names = {fcntl.LOCK_EX: "lock", fcntl.LOCK_UN: "unlock"}
+    monkeypatch.setattr(fcntl, "flock", lambda _file, how: done.append(names[how]))
+    ledger.reserve(charge("r1"))
+    assert done == ["lock", "read", "write", "unlock"]
 
 
 def test_a_ledger_makes_its_folder_for_the_owner_alone(tmp_path: Path) -> None:
