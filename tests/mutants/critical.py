@@ -34,7 +34,9 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_PRIVACY}/test_pairwise_ahead.py",
     ),
     "hanse_privacy.works.chain": (f"{_PRIVACY}/test_work_chains.py",),
-    "hanse_learning.codecs.chain": ("tests/unit/codecs/test_every_codec.py",),
+    "hanse_learning.codecs.chain": (
+        "tests/unit/codecs/test_every_codec.py", "tests/unit/codecs/test_foreign_codecs.py",
+    ),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
     "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),
     "hanse_fabric.tensors.layout": (f"{_FABRIC}/test_tensor_files.py",),
@@ -67,16 +69,19 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_named_codecs.py", f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
+        f"{_WORKFLOWS}/test_what_reductions_ask.py", f"{_WORKFLOWS}/test_named_codecs.py",
+        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
         f"{_SIMULATION}/test_extras_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
         f"{_SIMULATION}/test_who_counts.py",
     ),
     "hanse_workflows.masking.masked_sums": (
         f"{_WORKFLOWS}/test_within.py", f"{_WORKFLOWS}/test_gap_of_second_sums.py",
+        f"{_WORKFLOWS}/test_masked_steps.py",
         f"{_SIMULATION}/test_second_sums.py", f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_workflows.masking.all_or_none": (
-        f"{_SIMULATION}/test_sums_within_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_all_or_none.py", f"{_SIMULATION}/test_sums_within_rounds.py",
+        f"{_SIMULATION}/test_same_sites_again.py",
     ),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),

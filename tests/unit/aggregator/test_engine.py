@@ -75,6 +75,7 @@ def test_a_small_model_is_reduced_inline(cases, name, count):
     layout, model, updates, weights, model_ref, refs = _setup(cases, 100, count)
     reduced = Engine(None).run(cases.job_of(model_ref, refs, strategy=STRATEGIES[name]))
     assert (reduced.error, reduced.refused) == ("", ())
+    assert reduced.bytes_read == (1 + count) * layout.size, "the model and each update are read once"
     made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], None))
     _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES[name])))
 

@@ -15,7 +15,7 @@ from hanse_fabric.plugins import CODECS, built_in
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Positions, build_chain
-from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, frames_of, head_length
+from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, draw_of, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
 from unit.codecs.unit_codecs import decoded_of
@@ -158,6 +158,32 @@ def test_a_place_beyond_the_values_of_a_portion_is_refused():
     for places in ((40,), (0, 40), (0, 41), (3, 3), (4, 3)):
         with pytest.raises(HanseError, match="places that do not rise, or are beyond its 40 values"):
             read(*places)
+
+
+def test_a_portion_says_where_its_values_are_in_as_few_bytes_as_it_can():
+    values = np.arange(1, 1001, dtype="<f4")
+
+    def made(chain, places, values=values):
+        kept = np.zeros(values.size, np.bool_)
+        kept[places] = True
+        return build_chain(chain).write(values, kept, draw_of(1, 0, 0))
+
+    by_size, by_seed = [{"name": "top_k", "fraction": 0.1}], [{"name": "random_k", "fraction": 0.1}]
+    assert made(by_size, []) == bytes([Positions.NONE])
+    assert made(by_size, [3, 5], 0 * values) == bytes([Positions.NONE]), "a zero arrives where it is not sent"
+    assert made(by_size, range(1000)) == bytes([Positions.WHOLE]) + values.tobytes()
+    assert made(by_size, range(62)) == (
+        bytes([Positions.PLACES]) + (62).to_bytes(4, "little") + np.arange(62, dtype="<u2").tobytes()
+        + values[:62].tobytes()
+    )  # fmt: skip
+    assert made(by_size, range(63)) == (
+        bytes([Positions.BITMAP]) + np.packbits(values <= 63).tobytes() + values[:63].tobytes()
+    )
+    # Whoever has the seed knows the places, and which of them have zeros it is told.
+    zeros = np.where(values % 2 == 0, values, 0).astype("<f4")
+    assert made(by_seed, range(100), zeros) == (
+        bytes([Positions.SEEDED]) + (100).to_bytes(4, "little") + zeros[:100].tobytes()
+    )
 
 
 @every

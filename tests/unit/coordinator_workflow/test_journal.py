@@ -172,6 +172,13 @@ async def test_an_entry_of_a_newer_release_is_no_failure_of_the_run_but_one_that
         await opened(bus)
 
 
+async def test_a_damaged_entry_ends_the_run_in_words_that_say_which_it_is(broker: MemoryBroker) -> None:
+    await opened(MemoryBus(broker))
+    await MemoryBus(broker).publish(JOURNAL.of(project=PROJECT, run=RUN), b"{")
+    with pytest.raises(RunFailure, match="entry 2 of the journal cannot be read"):
+        await opened(MemoryBus(broker))
+
+
 @pytest.mark.parametrize("kind", ["opened", "closed"])
 async def test_two_entries_of_a_step_that_differ_are_an_error_that_names_both_and_take_no_lease(
     broker: MemoryBroker, kind: EntryKind

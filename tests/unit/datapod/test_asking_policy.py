@@ -283,6 +283,11 @@ def test_a_run_asks_no_more_questions_than_one_search_needs():
     questions.check(ages(asked[PASSES], scale="robust").model_copy(update={"run": "r" * 12}))
 
 
+BY_WARD = TabularSchema.model_validate(
+    {"features": [{"name": "ward", "kind": "category", "values": ["burns", "stroke"]}], "target": "died"}
+)
+
+
 def by_ward(**counts):
     wards = {"column": "ward", "kind": "category", "values": ["burns", "stroke"], "smallest": 10}
     named = {"names": ["f1"], "task": "classification", "classes": 2, "bins": 32, "subgroups": wards}
@@ -298,6 +303,18 @@ def test_counts_by_groups_are_told_where_each_has_examples_enough():
     )  # noise without terms is trusted not
     policy.check_subgroups(by_ward(), enough)
     policy.check_subgroups(counting(["f1"], 32), few)
+    policy.check_subgroups(task(kind=TaskKind.EVALUATE), few)  # which counts nothing
+
+
+def test_a_cautious_site_counts_by_groups_where_its_policy_opens_that_though_what_it_counts_is_coarse():
+    masked = {"masking": {"required": True}}
+    said = refused(Policy.model_validate(masked).check_asking, by_ward(), BY_WARD)
+    assert "asking.protocols: subgroup_counts" in said
+    opened = Policy.model_validate(masked | {"asking": {"protocols": ["subgroup_counts"]}})
+    for policy in (opened, Policy()):
+        policy.check_asking(by_ward(), BY_WARD)
+        with pytest.raises(HanseError, match="not of a column of the project's schema"):
+            policy.check_asking(by_ward(), AGES)
 
 
 def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
@@ -365,9 +382,15 @@ def test_noise_stands_in_for_caution_only_where_a_task_has_it_and_the_site_limit
         noisy = by_ward(scale=0.5).model_copy(update={"privacy": terms})
         assert policy.trusts_noise(rare) is trusted
         assert policy.is_exact(rare) is not trusted
+        assert Policy().is_exact(rare) is (terms is None)
+        exact = by_ward().model_copy(update={"privacy": terms})
+        assert "asking.group" in refused(policy.check_subgroups, exact, DataState(group=1))
         if trusted:
             policy.check_asking(rare, WARDS)
             policy.check_subgroups(noisy, DataState(group=1))
+            with pytest.raises(HanseError, match=r"asking\.protocols: subgroup_counts") as caught:
+                policy.check_asking(exact, BY_WARD)
+            assert "privacy.epsilon" not in (caught.value.hint or ""), "it is set, and these counts have no noise"
         else:
             with pytest.raises(HanseError, match=r"asking\.protocols: category_counts") as caught:
                 policy.check_asking(rare, WARDS)

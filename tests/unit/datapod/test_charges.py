@@ -211,6 +211,49 @@ def test_metrics_that_hide_one_row_are_refused_where_a_person_may_have_many(tmp_
     assert budget.reserve(whole, examples=100, model=None, units=20) is not None
 
 
+def test_counts_hide_a_person_with_many_rows_and_are_refused_to_nobody(tmp_path: Path) -> None:
+    metrics = {"epsilon": 1.0, "rows": 3}
+    counted = {"names": ["f1"], "task": "classification", "classes": 2, "bins": 16, "scale": 3.0, "rows": 3}
+    asked = task(
+        kind=TaskKind.EVALUATE, privacy=terms(mechanism="dp_sgd", noise_multiplier=1.0, metrics=metrics),
+        config={"evaluate": {"counts": counted}},
+    )  # fmt: skip
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    made = budget.reserve(asked, examples=100, model=None, units=20)
+    assert made is not None
+    [charge] = made.charges
+    assert (charge.event.kind, charge.event.amount, charge.count) == ("pure", 1.0, 1)
+    assert charge.note == "counts for f1: epsilon 1"
+
+
+@pytest.mark.parametrize("kind", [TaskKind.INITIALIZE, TaskKind.SHARE, TaskKind.UNMASK])
+def test_what_tells_nothing_of_the_data_costs_nothing(tmp_path: Path, kind: TaskKind) -> None:
+    """The first model is of the seed alone, and a protocol's messages are of keys and masks."""
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    asked = task(kind=kind, privacy=terms(metrics={"epsilon": 1.0, "bounds": {"loss": 2.0}}))
+    assert budget.reserve(asked, examples=100, model=None) is None
+
+
+@pytest.mark.parametrize(("hidden", "required"), [(True, False), (False, True), (False, False)])
+def test_what_remains_is_told_until_it_follows_from_a_number_of_examples_that_nobody_may_hear(
+    tmp_path: Path, hidden: bool, required: bool
+) -> None:
+    """Nor is it said whether a run would be afforded: whoever asks often enough would close in on what remains.
+    A site that requires noise tells nobody how many examples it has."""
+    budget = SiteBudget(tmp_path, PrivacyPolicy(epsilon=20.0, required=required), hidden=hidden)
+
+    def told() -> tuple[bool, bool | None]:
+        left = budget.remaining("triage")
+        return left is not None and 0 < left < 20.0, budget.affords(task(privacy=terms()), 1, examples=None)
+
+    budget.reserve(task(privacy=terms()), examples=1000, model=None)
+    assert told() == (True, True)
+    of_examples = task("r2-train", privacy=terms(mechanism="dp_sgd", noise_multiplier=2.0))
+    budget.reserve(of_examples, examples=1000, model=None)
+    assert told() == ((False, None) if hidden or required else (True, True))
+    budget.close()
+
+
 def test_a_sites_own_noise_is_by_its_accountant_and_its_share_of_a_sum_by_that_of_all() -> None:
     own = {"mechanism": "gaussian", "noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
     shared = own | {"mechanism": "discrete_gaussian", "placement": "distributed"}

@@ -104,6 +104,14 @@ def test_a_run_of_one_kind_has_no_plan(tmp_path: Path) -> None:
     assert PLAN not in [entry["what"] for entry in read_chain(tmp_path, NAME)]
 
 
+@pytest.mark.parametrize("evaluate", [{"every": 0}, {"every": "never"}, {"every": -1}])
+def test_a_run_that_evaluates_nothing_is_of_one_kind_though_its_metrics_would_have_noise(
+    evaluate: dict[str, Any],
+) -> None:
+    first = asked(TaskKind.TRAIN, 1, CONFIG | {"evaluate": evaluate}, WITHOUT)
+    assert plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
+
+
 def test_a_run_goes_to_its_end_by_terms_of_what_its_releases_cost_together_and_a_round_more_does_not(
     tmp_path: Path,
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 
-from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, load_policy
+from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, check_policy, load_policy
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task, TaskKind
@@ -21,7 +22,9 @@ def test_the_default_policy_allows_no_site_code_and_no_round_of_one_site() -> No
     assert policy == Policy()
     assert policy.site_code.digests == ()
     assert policy.minimum_participants == 2
-    assert policy.limits == LimitPolicy(seconds=3600, memory_mib=None, model_mib=4096)
+    assert policy.limits == LimitPolicy(
+        seconds=3600, memory_mib=None, model_mib=4096, mib_a_day=None, processes=1
+    )  # fmt: skip
     assert (policy.outputs.updates, policy.outputs.metrics, policy.outputs.minimum_examples) == (True, None, 1)
 
 
@@ -87,6 +90,37 @@ def test_a_model_one_byte_above_the_limit_is_refused_and_one_at_it_is_not() -> N
     with pytest.raises(HanseError, match=r"limits\.model_mib") as caught:
         policy.check(task(model=ObjectRef(digest="0" * 64, size=(3 << 20) + 1, key="models/triage/m")))
     assert caught.value.code is ErrorCode.POLICY
+
+
+@pytest.mark.parametrize(
+    ("section", "least"),
+    [
+        ("minimum_participants", 1), ("outputs.minimum_examples", 1), ("limits.model_mib", 1),
+        ("limits.memory_mib", 64), ("limits.processes", 1),
+    ],
+)  # fmt: skip
+def test_the_least_that_a_limit_may_be_is_allowed_and_one_less_is_not(section: str, least: int) -> None:
+    room, _, name = section.rpartition(".")
+
+    def said(number: int) -> dict[str, object]:
+        return {room: {name: number}} if room else {name: number}
+
+    check_policy(said(least), "policy file")
+    with pytest.raises(HanseError, match=re.escape(section)):
+        check_policy(said(least - 1), "policy file")
+
+
+@pytest.mark.parametrize("name", ["seconds", "mib_a_day"])
+def test_no_task_has_no_time_and_no_day_no_line(name: str) -> None:
+    check_policy({"limits": {name: 0.001}}, "policy file")
+    with pytest.raises(HanseError, match=f"limits.{name}"):
+        check_policy({"limits": {name: 0}}, "policy file")
+
+
+def test_a_task_has_64_processes_at_most() -> None:
+    check_policy({"limits": {"processes": 64}}, "policy file")
+    with pytest.raises(HanseError, match=r"limits\.processes"):
+        check_policy({"limits": {"processes": 65}}, "policy file")
 
 
 def test_only_the_models_that_are_named_are_trained() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clocks import HandClock
-from hanse_fabric.chain import ORIGIN, ChainedLog, ChainReader, read_chain, verify_chain
+from hanse_fabric.chain import ORIGIN, ChainedLog, ChainReader, entry_of, read_chain, verify_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hub_api import START
 
@@ -124,3 +127,53 @@ def test_where_no_log_was_begun_none_is_found_and_where_one_was_removed_it_is_mi
     (tmp_path / f"{NAME}.jsonl").unlink()
     found = verify_chain(tmp_path, NAME)
     assert (found.broken, found.reason) == (1, f"{NAME}.jsonl is missing, of which {NAME}.head keeps the end")
+
+
+@pytest.mark.parametrize("head", [b"", b"2\n", b"x" * 20 + b" " + b"a" * 64, b"2 " + b"a" * 63, b"2 a b", b"\xff \xff"])
+def test_a_head_that_is_not_as_it_was_written_is_said_to_be_that(tmp_path: Path, head: bytes) -> None:
+    written(tmp_path, {"n": 1}, {"n": 2}).close()
+    (tmp_path / f"{NAME}.head").write_bytes(head)
+    found = verify_chain(tmp_path, NAME)
+    assert (found.broken, f"{NAME}.head is not as it was written" in found.reason) == (1, True)
+    with pytest.raises(HanseError, match=f"{NAME}.head is not as it was written") as raised:
+        ChainedLog(tmp_path, NAME)
+    assert raised.value.code is ErrorCode.TAMPERED
+
+
+def forged(entry: dict[str, object]) -> bytes:
+    """A line with a hash that is right."""
+
+    def text() -> bytes:
+        return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+
+    entry.pop("hash", None)
+    entry["hash"] = hashlib.sha256(text()).hexdigest()
+    return text() + b"\n"
+
+
+def test_a_line_that_follows_and_has_another_number_is_found(tmp_path: Path) -> None:
+    """Else who writes on a log could say that it has more entries, or fewer, than it has lines."""
+    mine = written(tmp_path, {"n": 1})
+    path = tmp_path / f"{NAME}.jsonl"
+    first = path.read_bytes()
+    for number in (1, 3):
+        path.write_bytes(first + forged({"n": 2, "previous": mine.newest, "sequence": number, "time": ""}))
+        found = verify_chain(tmp_path, NAME)
+        assert (found.entries, found.broken) == (1, 2)
+        assert found.reason == f"it is entry {number}: lines are missing or misplaced"
+        checks: list[Callable[[], object]] = [lambda: list(read_chain(tmp_path, NAME)), mine.catch_up]
+        for check in checks:
+            with pytest.raises(HanseError, match="entry 2 "):
+                check()
+    path.write_bytes(first + forged({"n": 2, "previous": mine.newest, "sequence": 2, "time": ""}))
+    assert verify_chain(tmp_path, NAME).broken is None, "the control: it is the number alone"
+    mine.close()
+
+
+def test_a_line_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    written(tmp_path, {"n": 1}).close()
+    line = (tmp_path / f"{NAME}.jsonl").read_bytes()
+    assert (entry_of(line)["n"], entry_of(line)["sequence"]) == (1, 1)
+    with pytest.raises(HanseError, match="a line of the log is not as it was written") as raised:
+        entry_of(line.replace(b'"n":1', b'"n":2'))
+    assert raised.value.code is ErrorCode.TAMPERED

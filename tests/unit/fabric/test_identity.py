@@ -1,6 +1,7 @@
 """Keys and credentials."""
 
 import hashlib
+import re
 import stat
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def test_an_invalid_signing_key_is_refused_with_its_files_name(tmp_path: Path) -
             load(path)
     with pytest.raises(HanseError, match="32 bytes"):
         VerifyKey(b"short")
+    with pytest.raises(HanseError, match=re.escape(f"key file {tmp_path}: ")) as refusal:
+        SigningKey.load(tmp_path)  # it is a folder
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
 
 
 def test_a_credential_is_known_again_by_its_hash_and_hides_in_its_repr() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -124,6 +125,8 @@ LIMITS: dict[str, Task] = {
         "bound of an entry": {"masking": ringed(entries={"weight": Ring(bits=32, fraction=20, bound=8)})},
         "largest weight": {"masking": ringed(largest_weight=2)},
         "out of range": {"masking": ringed(refuse_out_of_range=True)},
+        "rotation": {"masking": ringed(rotation="a" * 64)},
+        "another rotation": {"masking": ringed(rotation="b" * 64)},
         "privacy": {"privacy": PRIVACY},
         "clip": {"privacy": noisy(clip=2.0)},
         "bounds of metrics": {"privacy": noisy(metrics={"epsilon": 1.0, "bounds": {"loss": 1.0}})},
@@ -421,6 +424,9 @@ def test_a_job_is_bound_by_what_it_says_beside_defaults() -> None:
     assert bound_to(check_job(body)) == bound_to(check_job(body | {"checkpoint_every": 1}))
     assert bound_to(check_job(body)) != bound_to(check_job(body | {"checkpoint_every": 2}))
     assert bound_to(check_job(body), "c1").key == "c1"
+    # A release with one more default binds the same job to the same.
+    told = b'{"model":{"name":"linear"},"rounds":2,"seed":7}'
+    assert bound_to(check_job(body)) == Bound(job=hashlib.sha256(told).hexdigest(), seed=7)
 
 
 def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -68,6 +69,27 @@ def test_the_same_work_with_other_noise_is_a_conflict(ledger: Ledger) -> None:
     with pytest.raises(HanseError) as caught:
         ledger.reserve(charge("r1", event=Event("pure", 0.01)))
     assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_what_is_not_open_is_not_settled_and_the_ledger_grows_by_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    """Hubs hear how many entries it has."""
+    ledger.reserve(charge("r1"))
+    for work in ("r1", "r1", "never charged"):
+        ledger.settle(charge(work))
+    assert [(entry["what"], entry["work"]) for entry in read_chain(tmp_path, NAME)] == [
+        ("charge", "r1"), ("settled", "r1"),
+    ]  # fmt: skip
+
+
+def test_an_error_that_says_nothing_of_the_budget_is_not_taken_for_a_no(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_ledger: Ledger, *_given: object, **_more: object) -> None:
+        raise HanseError(ErrorCode.TAMPERED, "it was changed")
+
+    monkeypatch.setattr(Ledger, "_check", fails)
+    with pytest.raises(HanseError, match="it was changed"):
+        ledger.affords(charge("r1"))
 
 
 def test_a_new_attempt_is_charged_although_the_old_one_was_discarded(ledger: Ledger) -> None:
@@ -310,6 +332,28 @@ def test_whatever_is_asked_of_a_ledger_is_answered_with_what_another_process_cha
     assert look(one) == after
     one.close()
     two.close()
+
+
+def test_a_ledger_is_locked_against_other_processes_from_reading_it_to_the_end_of_writing(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two that share it would both find room for what is there once."""
+    done = list[str]()
+    catch_up, write = Ledger._catch_up, Ledger._write
+
+    def noted(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            done.append(name)
+            return method(*given)
+
+        return call
+
+    monkeypatch.setattr(Ledger, "_catch_up", noted("read", catch_up))
+    monkeypatch.setattr(Ledger, "_write", noted("write", write))
+    names = {fcntl.LOCK_EX: "lock", fcntl.LOCK_UN: "unlock"}
+    monkeypatch.setattr(fcntl, "flock", lambda _file, how: done.append(names[how]))
+    ledger.reserve(charge("r1"))
+    assert done == ["lock", "read", "write", "unlock"]
 
 
 def test_a_ledger_makes_its_folder_for_the_owner_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,18 @@ def test_a_share_of_another_session_or_for_another_site_does_not_open(five: Rehe
     assert refusal(lambda: shared.masks("site-0", forged_order(shared, "site-0", lambda _: foreign))).code is (
         ErrorCode.TAMPERED
     )
+
+
+@pytest.mark.parametrize(("asked", "purpose"), [(None, b"agreement"), (b"a" * 32, b"agreement 2")])
+def test_what_sites_sign_of_a_session_is_as_in_every_release(
+    five: Rehearsal, asked: bytes | None, purpose: bytes
+) -> None:
+    """Sites of two releases sign the same; and without what they answer it is that of release 0.1.0."""
+    request, members = five.open(SESSION), ["site-0", "site-1"]
+    told = [b"hanse pairwise", purpose, *(part.encode() for part in (request.project, request.run, SESSION))]
+    named = hashlib.sha256(b"site-0\x1fsite-1").digest()
+    statement = sharing.agreement_statement(request, members, asked)
+    assert statement == b"\x1f".join([*told, request.digest + named + (asked or b"")])
 
 
 @dataclass(frozen=True, slots=True)

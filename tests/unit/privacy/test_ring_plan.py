@@ -116,6 +116,22 @@ def test_narrow_rings_have_as_many_steps_as_the_sum_of_all_leaves(bits: int, bou
     assert LEAST_LEVELS <= bound * 2**fraction <= capacity(bits) / 5
 
 
+@pytest.mark.parametrize(("bits", "most"), [(8, 24), (16, 24), (32, 24), (48, 40), (64, 40)])
+def test_a_ring_is_no_finer_than_numbers_of_that_size_are(bits: int, most: int) -> None:
+    ring = make_plan(section(bound=2.0 ** (3 - most), bits=bits), participants=3, weighting="uniform").default
+    assert (ring.bits, ring.fraction) == (bits, most)
+
+
+def test_a_ring_of_signs_is_refused_only_where_the_sum_of_all_does_not_fit_it() -> None:
+    def signed(participants: int) -> RingPlan:
+        plan = make_plan(section(), participants=participants, weighting="uniform")
+        return plan.model_copy(update={"signs": 8})
+
+    check_plan(signed(capacity(8)))
+    with pytest.raises(HanseError, match=r"ring\.signs"):
+        check_plan(signed(capacity(8) + 1))
+
+
 def test_a_ring_with_fewer_than_four_steps_is_refused_with_the_next_wider_one() -> None:
     for bits, participants, wider in ((8, 26, 16), (16, 7000, 32)):
         with pytest.raises(HanseError, match=f"{bits} bits with 4 steps up to it") as caught:

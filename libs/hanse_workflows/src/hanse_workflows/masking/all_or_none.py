@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from hanse_fabric.errors import ErrorCode
@@ -46,7 +46,7 @@ async def all_or_none(
     """
     run, ask, whole, sent = masked.run, masked.ask, among or masked.ask.to, sent or Traffic()
     named, retries, least = dict.fromkeys(refused), ask.retries, least_members(run.job.privacy, ask.kind)
-    missing = f"refused: {', '.join(named)}" if named else "nobody was asked"
+    missing = _no_sum(named)
     for attempt in range(after + 1, after + retries + (1 if among else 2)):
         name = session_key(masked.step, attempt)
         if among:
@@ -73,7 +73,7 @@ async def all_or_none(
         if summed.tally is not None:
             return gathered, summed, sent
         named |= dict.fromkeys(summed.refused)
-        missing = f"refused: {', '.join(named)}" if named else "the sum was not unmasked"
+        missing = _no_sum(named)
     hint = "see these sites' logs, and the audit; participants.retries says how often the same sites are asked again"
     if among:
         why = f"too few are left without who was refused, and the same {len(whole)} participants were asked again"
@@ -100,6 +100,11 @@ def _of_all(ask: Ask, session: MaskedSession, patience: float | None) -> Ask:
         needed=len(session.to), enough=0, grace=None, retries=0, partial=True, patience=patience,
         spare=None if patience is None else spared(patience),
     )  # fmt: skip
+
+
+def _no_sum(refused: Collection[str]) -> str:
+    """Why answers were not summed, in words."""
+    return f"refused: {', '.join(refused)}" if refused else "the sum was not unmasked"
 
 
 def _note_broken(run: Verbs, ask: Ask, session: MaskedSession, whole: tuple[str, ...]) -> None:

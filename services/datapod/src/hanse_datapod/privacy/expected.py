@@ -59,13 +59,12 @@ def expected_charges(
         return []
     privacy = task.privacy.privacy
     given = privacy.site_epsilon.get(task.participant, privacy.epsilon) is not None
-    known = examples is not None and privacy.mechanism == "dp_sgd"
     if stands_for_all(task, examples) and not given:
         return None
     prepares = TaskKind.PREPARE.value in task.config.get("kinds", ())
     releases = _releases(
         task, task.privacy, rounds, policy, examples=examples or 1, coordinates=lambda: 1,
-        units=units if known else None, prepares=prepares,
+        units=None if examples is None else units, prepares=prepares,
     )  # fmt: skip
     return [Charge(task.project, task.run, "check", event, count) for event, count in releases]
 
