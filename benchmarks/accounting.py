@@ -10,7 +10,7 @@ from pathlib import Path
 from scratch import scratch
 
 from hanse_privacy.accounting.events import Event, gaussian
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
 from privacy_oracle import epsilon_of_mixed, epsilon_of_sampled
 
@@ -66,7 +66,7 @@ def ledger_epsilon(noise: float, rate: float, steps: int, delta: float) -> float
 def _over_mixed(releases: tuple[tuple[Event, int], ...], delta: float) -> float:
     """What a ledger tells of a run that has said its plan, over what its releases cost together."""
     reference = epsilon_of_mixed([(event.kind, event.amount, event.rate, count) for event, count in releases], delta)
-    plan = Plan.of(releases, rounds=max(count for _, count in releases))
+    plan = ReleasePlan.of(releases, rounds=max(count for _, count in releases))
     with scratch("accounting") as folder:
         ledger = Ledger(Path(folder), Budgets(site=Budget(1e6, delta)))
         try:

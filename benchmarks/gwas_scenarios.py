@@ -17,7 +17,7 @@ from scratch import scratch
 
 from hanse_genomics.compare import Agreement, agreement, bonferroni, meta_analysis, read_associations
 from hanse_genomics.compare.tables import Associations
-from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Plan, Simulated, simulate
+from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Simulated, StudyPlan, simulate
 from hanse_lab.measured import Finding, MeasuredClaim
 
 Shares = Mapping[str, tuple[tuple[int, int], ...]]
@@ -72,7 +72,7 @@ class Scenario:
     random: Agreement
 
 
-def plan(name: str, shares: Shares, *, snps: int, seed: int) -> Plan:
+def plan(name: str, shares: Shares, *, snps: int, seed: int) -> StudyPlan:
     """A scenario: 24 causal SNPs whose pooled z lies about 4.5 to 7, the rest do nothing."""
     cohorts = tuple(CohortPlan(f"split{at + 1}", *counts) for at, counts in enumerate(shares[name]))
     people = sum(map(sum, shares[name]))
@@ -81,7 +81,7 @@ def plan(name: str, shares: Shares, *, snps: int, seed: int) -> Plan:
         Causal((2 * at + 1) * snps // 48, odds_ratio=round(float(r), 3), maf=0.3) for at, r in enumerate(ratios)
     )
     sorted_by = {"PACKYEARS": 0.98} if name == "VI" else {}
-    return Plan(snps, cohorts, seed=seed, covariates=COVARIATES, causal=causal, missing=0.002, sorted_by=sorted_by)
+    return StudyPlan(snps, cohorts, seed=seed, covariates=COVARIATES, causal=causal, missing=0.002, sorted_by=sorted_by)
 
 
 def scenario(name: str, shares: Shares, federated: Federated, *, snps: int, seed: int = 11) -> Scenario:

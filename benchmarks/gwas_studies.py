@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Plan
+from hanse_genomics.simulation import Causal, CohortPlan, Covariate, StudyPlan
 
 COVARIATES = (
     Covariate("AGE", 60, 10, log_odds=0.3, trait=0.2),
@@ -37,11 +37,11 @@ SIZES = {
 }
 
 
-def plan(size: Size, *, missing: float = 0.01) -> Plan:
+def plan(size: Size, *, missing: float = 0.01) -> StudyPlan:
     """Uneven case shares, ten causal SNPs, 1 % of genotypes missing, at each site a fifth of the alleles swapped."""
     causal = tuple(Causal((2 * at + 1) * size.snps // 20, odds_ratio=1.35, trait=0.15) for at in range(10))
     cohorts = tuple(CohortPlan(f"cohort{at + 1}", *counts) for at, counts in enumerate(size.cohorts))
-    return Plan(size.snps, cohorts, covariates=COVARIATES, causal=causal, missing=missing, swapped=0.2)
+    return StudyPlan(size.snps, cohorts, covariates=COVARIATES, causal=causal, missing=missing, swapped=0.2)
 
 
 def study(test: str) -> dict[str, Any]:

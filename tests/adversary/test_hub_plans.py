@@ -22,7 +22,7 @@ from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import FindingCode, PrivacyTerms, SiteCheck, TaskKind
 from hanse_fabric.messages.privacy import MOST_ROUNDS, Privacy, PrivateMetrics
 from hanse_privacy.accounting import grid
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import NAME, PLAN
 from points_of_sums import counted
 from privacy_oracle import epsilon_of_mixed
@@ -70,7 +70,7 @@ async def test_what_a_hub_says_of_a_run_makes_nothing_cheaper_that_it_asks(attac
 async def test_control_where_a_plan_is_charged_as_it_was_said_the_ledger_tells_less_than_has_left(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Plan, "reached", lambda self, _done: self.releases)
+    monkeypatch.setattr(ReleasePlan, "reached", lambda self, _done: self.releases)
     async with attacked(**RULES) as hub:
         spent, true = await charged_and_true(hub, 1)
     assert spent < 0.5 * true
@@ -111,8 +111,8 @@ async def test_how_many_entries_a_ledger_has_does_not_tell_how_many_examples_the
 async def test_control_where_a_plan_is_left_out_that_is_not_needed_their_number_is_found(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = Plan.of
-    monkeypatch.setattr(Plan, "of", lambda releases, rounds, note="", **_: of(releases, rounds, note))
+    of = ReleasePlan.of
+    monkeypatch.setattr(ReleasePlan, "of", lambda releases, rounds, note="", **_: of(releases, rounds, note))
     async with wards(**alone(1e4), asking={"runs": 1000}) as hub:
         assert await most_examples(hub) == ROWS[0]
 

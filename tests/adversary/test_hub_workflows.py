@@ -14,7 +14,7 @@ from adversary.lying_hub import MODEL, LyingHub
 from adversary.stage import Array
 from adversary.works import TARGET, is_of, summed
 from hanse_compensator import service
-from hanse_compensator.members import Limits
+from hanse_compensator.members import SetLimits
 from hanse_datapod.policy import site_policy
 
 OTHER = "site-1"
@@ -26,7 +26,7 @@ OF_TWO: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _a_compensator_for_studies_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "Limits", partial(Limits, minimum=2))
+    monkeypatch.setattr(service, "SetLimits", partial(SetLimits, minimum=2))
 
 
 async def read_by_the_other(hub: LyingHub) -> tuple[Array | None, str]:

@@ -24,7 +24,7 @@ from hanse_fabric.messages import Bound, HiddenFailure
 from hanse_fabric.messages.masking import WorkRecord
 from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
 from hanse_learning.binding import work_digest
-from hanse_privacy.works.chain import Chain, Work, keys_of
+from hanse_privacy.works.chain import Chain, SummedSets, keys_of
 from hanse_privacy.works.codec import encode_whole
 from overhearing import with_all_rights
 
@@ -178,7 +178,7 @@ async def told_by_the_hub(hub: LyingHub, *sets: Iterable[str]) -> None:
     keys = {name: site.identity.signing_key.public_bytes for name, site in hub.stage.sites.items()}
     work = work_digest(hub.task(TARGET, model=MODEL)).hex()
     chain = Chain(1, tuple(keys_of(keys[name] for name in names) for names in sets))
-    members, told = map(base64.b64encode, encode_whole(Work((chain,))))
+    members, told = map(base64.b64encode, encode_whole(SummedSets((chain,))))
     server = hub.stage.server
     owner = await with_all_rights(server.url, server.authority.folder)
     await owner.jetstream().publish(WORK_RECORDS.of(work=work), WorkRecord(work=work, keys=members, sets=told).encode())
@@ -216,7 +216,7 @@ async def test_control_a_compensator_that_keeps_what_the_bus_tells_sums_a_moved_
 ) -> None:
     claim = WorkFile.claim
 
-    def believing(self: WorkFile, asked: Claim, known: Work) -> Work:
+    def believing(self: WorkFile, asked: Claim, known: SummedSets) -> SummedSets:
         if known.chains and not self.known([asked.work]):
             with closing(self._open()) as database, database:
                 row = database.execute("INSERT INTO works (used, sets) VALUES (0, ?)", (self._encode(database, known),))

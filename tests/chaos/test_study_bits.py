@@ -27,14 +27,14 @@ from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import rehearse
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from hanse_schemas.study import Study
 
 SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "1"))
 MODES = ("compensator", "pairwise")
 SERVICES = ["coordinator", "aggregator", "compensator", "nats-server", "object-store"]
 COHORTS = ("east", "north", "south")
-PLAN = Plan(
+PLAN = StudyPlan(
     snps=1500,
     cohorts=tuple(CohortPlan(name, 40 + 10 * at, 70 - 10 * at) for at, name in enumerate(COHORTS)),
     seed=11,

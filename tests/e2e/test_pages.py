@@ -23,7 +23,7 @@ from hanse.hub import Project, Run
 from hanse.site import Site
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from unit.learning_site.test_pretrained import as_torchvision, trained
 
 SITES = ("clinic-north", "clinic-south")
@@ -194,7 +194,7 @@ def test_a_study_of_three_cohorts_ends_with_its_report(own: DeployedHub, elsewhe
     exec(before, around)  # noqa: S102 - the page is ours
     cohorts = tuple(CohortPlan(name, 60, 60) for name in around["tokens"])
     covariates = (Covariate("AGE", 60, 10, log_odds=0.3), Covariate("PACKYEARS", 20, 5, log_odds=0.1))
-    made = simulate(Plan(snps=60, cohorts=cohorts, seed=3, covariates=covariates), elsewhere / "cohorts")
+    made = simulate(StudyPlan(snps=60, cohorts=cohorts, seed=3, covariates=covariates), elsewhere / "cohorts")
     for name, prefix in made.cohorts.items():
         people = [line.split()[:2] for line in prefix.with_suffix(".fam").read_text().splitlines()]
         phenotypes = elsewhere / f"{name}.pheno"

@@ -30,11 +30,11 @@ from hanse_fabric.messages import StudyOutput
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from hanse_schemas.study import Study
 from hanse_site import enrol
 
-PLAN = Plan(
+PLAN = StudyPlan(
     snps=700,
     cohorts=(CohortPlan("north", 60, 70), CohortPlan("east", 40, 60), CohortPlan("south", 50, 40)),
     seed=7,

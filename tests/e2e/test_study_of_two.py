@@ -17,11 +17,11 @@ from hanse.hub import Hub, Project, Run
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import rehearse
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from hanse_schemas.study import Study
 
 COHORTS = (CohortPlan("north", 60, 70), CohortPlan("south", 50, 40))
-PLAN = Plan(snps=300, cohorts=COHORTS, seed=3, covariates=(Covariate("AGE", 60, 10, log_odds=0.3),))
+PLAN = StudyPlan(snps=300, cohorts=COHORTS, seed=3, covariates=(Covariate("AGE", 60, 10, log_odds=0.3),))
 CONSENT = {
     "workflows": ["association_study"], "studies": {"minimum_cohorts": 2}, "masking": {"minimum": 2},
 }  # fmt: skip

@@ -20,7 +20,7 @@ from hanse_datapod.home.outbox import verify_log
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, Simulated, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, Simulated, StudyPlan, simulate
 from hanse_schemas.study import Study
 
 SECTION = {"test": "chi_square", "chunk": 256, "in_flight": 3}
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     cohorts = (CohortPlan("north", 40, 50), CohortPlan("east", 40, 60), CohortPlan("south", 50, 40))
-    plan = Plan(snps=4096, cohorts=cohorts, seed=3, missing=0.01, covariates=(Covariate("AGE", 60, 10),))
+    plan = StudyPlan(snps=4096, cohorts=cohorts, seed=3, missing=0.01, covariates=(Covariate("AGE", 60, 10),))
     return simulate(plan, tmp_path_factory.mktemp("cohorts"), pooled_files=False)
 
 

@@ -18,7 +18,7 @@ from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import RehearsalVerbs
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, Simulated, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, Simulated, StudyPlan, simulate
 from hanse_genomics.study import conduct
 from hanse_privacy.joint import Computation
 from hanse_privacy.ring.codec import encode
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     cohorts = (CohortPlan("north", 60, 70), CohortPlan("east", 50, 60), CohortPlan("south", 50, 55))
-    plan = Plan(snps=400, cohorts=cohorts, seed=5, missing=0.01, covariates=(Covariate("AGE", 60, 10, trait=0.2),))
+    plan = StudyPlan(snps=400, cohorts=cohorts, seed=5, missing=0.01, covariates=(Covariate("AGE", 60, 10, trait=0.2),))
     return simulate(plan, tmp_path_factory.mktemp("cohorts"), pooled_files=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from releases.jobs import STUDIES, STUDY_SNPS, study
 from releases.stage import Played, Stage, keep_home, present, until
 from releases.tap import tapped
@@ -15,7 +15,7 @@ from releases.tap import tapped
 
 async def studies(folder: Path, played: Played, wanted: Callable[[str], bool]) -> None:
     """Association studies of three cohorts, in each mode."""
-    plan = Plan(
+    plan = StudyPlan(
         snps=STUDY_SNPS,
         cohorts=(CohortPlan("north", 12, 14), CohortPlan("east", 10, 12), CohortPlan("south", 11, 10)),
         seed=7,

@@ -16,7 +16,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.messages import Task
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_genomics.files.cohort import Cohort, open_cohort
-from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import CohortPlan, Covariate, StudyPlan, simulate
 from hanse_genomics.site import STEPS, SiteStudy
 from hanse_schemas.schema import GenotypesSchema
 from hanse_schemas.study import Study
@@ -25,7 +25,7 @@ from simulation.in_threads import ThreadedProcess
 
 COHORTS = ("east", "north", "south")
 SCHEMA = GenotypesSchema(kind="genotypes", covariates=("AGE",))
-PLAN = Plan(
+PLAN = StudyPlan(
     snps=300,
     cohorts=tuple(CohortPlan(name, 40 + 5 * at, 50 - 5 * at) for at, name in enumerate(COHORTS)),
     seed=11,
@@ -49,7 +49,7 @@ class Files:
     prefixes: Mapping[str, Path]
 
     @classmethod
-    def written(cls, folder: Path, plan: Plan = PLAN) -> Files:
+    def written(cls, folder: Path, plan: StudyPlan = PLAN) -> Files:
         return cls(dict(simulate(plan, folder, pooled_files=False).cohorts))
 
     def covariates(self, name: str) -> Path:

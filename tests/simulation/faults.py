@@ -21,7 +21,7 @@ from hanse_fabric.subjects import Door
 from hanse_privacy.masks.seal import statement
 from hanse_site import OpenTask, SiteIdentity, SiteLink
 from hanse_site.answering import result_for
-from hanse_site.incoming import Given
+from hanse_site.incoming import ReceivedTask
 
 Step = str | TaskKind
 Changed = Mapping[str, Any] | Callable[[Task, Result, SigningKey], Mapping[str, Any]]
@@ -141,7 +141,7 @@ class SimulatedLink(SiteLink):
         self._conduct = conduct
         self._late: set[asyncio.Task[None]] = set()
 
-    async def _read(self, tasks: AsyncIterator[Given]) -> AsyncIterator[OpenTask]:
+    async def _read(self, tasks: AsyncIterator[ReceivedTask]) -> AsyncIterator[OpenTask]:
         async for opened in super()._read(tasks):
             self._conduct.heard.append(opened.task)
             fault = self._conduct.at(opened.task)

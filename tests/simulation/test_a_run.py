@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clocks import in_virtual_time
-from hanse_coordinator.verbs.reduction_jobs import Limits
+from hanse_coordinator.verbs.reduction_jobs import ReductionLimits
 from hanse_fabric.messages import JobKind, ReduceJob
 from hanse_fabric.subjects import JOB, REDUCED, RESULT, TASK, UPDATE
 from hanse_fabric.virtual_time import VirtualClock
@@ -95,7 +95,7 @@ def test_a_large_reduction_is_opened_measured_where_the_strategy_measures_sharde
 ) -> None:
     job = job_of(rounds=1, strategy=strategy)
     whole = play(tmp_path / "whole", job, sites=NAMES)
-    cut = play(tmp_path / "cut", job, sites=NAMES, reduce=Limits(whole_bytes=1))
+    cut = play(tmp_path / "cut", job, sites=NAMES, reduce=ReductionLimits(whole_bytes=1))
     asked = [each.kind for each in cut.made.published(JOB, ReduceJob) if each.step == "r1-reduce"]
     assert asked == kinds
     assert cut.record.model_digest == whole.record.model_digest

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hanse_compensator.members import Limits, Opened, RefusedError, open_members
+from hanse_compensator.members import Opened, RefusedError, SetLimits, open_members
 from hanse_compensator.openers import WithOneKey
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import RingPlan
@@ -117,7 +117,7 @@ class Step:
             for name in sorted(names)
         ]  # fmt: skip
         return open_members(
-            mask_request("triage", members, session=session), ROSTER, WithOneKey(KEY), Limits(minimum=MINIMUM)
+            mask_request("triage", members, session=session), ROSTER, WithOneKey(KEY), SetLimits(minimum=MINIMUM)
         )
 
     def tally(self, names: Sequence[str], opened: Opened) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hanse_compensator.members import Limits, RefusedError, open_members
+from hanse_compensator.members import RefusedError, SetLimits, open_members
 from hanse_compensator.openers import WithOneKey
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.identity.sealing import SealingKey
@@ -21,7 +21,7 @@ def opened(*asked, minimum=3):
     members = [
         site.sealed(KEY.public_bytes, asked=each, minimum=minimum) for site, each in zip(SITES, asked, strict=False)
     ]
-    return open_members(mask_request("triage", members), ROSTER, WithOneKey(KEY), Limits())
+    return open_members(mask_request("triage", members), ROSTER, WithOneKey(KEY), SetLimits())
 
 
 def test_a_set_of_one_request_is_opened_with_its_work_and_the_largest_minimum():
@@ -59,5 +59,5 @@ def test_a_request_that_the_member_did_not_sign_is_refused():
     for request in (OTHER.request.hex(), None):
         changed = [*members[:4], members[4].model_copy(update={"request": request})]
         with pytest.raises(RefusedError) as refused:
-            open_members(mask_request("triage", changed), ROSTER, WithOneKey(KEY), Limits())
+            open_members(mask_request("triage", changed), ROSTER, WithOneKey(KEY), SetLimits())
         assert refused.value.participants == ("site-004",)

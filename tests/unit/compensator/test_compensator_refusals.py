@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from hanse_compensator.members import Limits
+from hanse_compensator.members import SetLimits
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.identity.sealing import SealingKey
@@ -30,7 +30,7 @@ async def _refused(triage, request, code, *words, refused=(), **options):
 
 async def test_a_set_smaller_than_the_compensators_own_minimum_is_refused(triage):
     await _refused(triage, triage.request(triage.sites[:2]), ErrorCode.QUORUM, "2", "fewer than 3")
-    await _refused(triage, triage.request(), ErrorCode.QUORUM, "fewer than 5", limits=Limits(minimum=5))
+    await _refused(triage, triage.request(), ErrorCode.QUORUM, "fewer than 5", limits=SetLimits(minimum=5))
 
 
 async def test_a_set_smaller_than_a_members_minimum_is_refused(triage):
@@ -43,12 +43,12 @@ async def test_a_set_smaller_than_a_members_minimum_is_refused(triage):
 
 
 async def test_a_set_above_the_compensators_limit_is_refused(triage):
-    await _refused(triage, triage.request(), ErrorCode.TOO_LARGE, "at most 3", limits=Limits(members=3))
+    await _refused(triage, triage.request(), ErrorCode.TOO_LARGE, "at most 3", limits=SetLimits(members=3))
 
 
 async def test_masks_above_the_compensators_limit_are_refused(triage, inline):
     request = triage.request(update=inline)
-    await _refused(triage, request, ErrorCode.TOO_LARGE, f"{inline.nbytes} bytes", limits=Limits(nbytes=100))
+    await _refused(triage, request, ErrorCode.TOO_LARGE, f"{inline.nbytes} bytes", limits=SetLimits(nbytes=100))
 
 
 async def test_members_out_of_order_or_twice_are_refused(triage):

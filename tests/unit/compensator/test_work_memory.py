@@ -11,7 +11,7 @@ from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import WorkRecord
 from hanse_fabric.subjects import WORK_RECORDS
-from hanse_privacy.works.chain import Work
+from hanse_privacy.works.chain import SummedSets
 from hanse_privacy.works.codec import decode_whole
 
 W, NEAR, OTHER = b"w" * 32, b"n" * 32, b"o" * 32
@@ -28,7 +28,7 @@ def claim(numbers, work=W, *, gap=3, tags=None):
 
 def refusal(own, asked):
     with pytest.raises(HanseError) as caught:
-        own.works.claim(asked, Work())
+        own.works.claim(asked, SummedSets())
     return caught.value.code
 
 
@@ -38,33 +38,33 @@ def own(tmp_path):
 
 
 def test_a_work_is_summed_over_chains_of_sets_after_a_restart_too(own, tmp_path):
-    own.works.claim(claim(range(1, 8)), Work())
+    own.works.claim(claim(range(1, 8)), SummedSets())
     own = OwnMemory(tmp_path / "memory")
     assert refusal(own, claim(range(1, 7))) is ErrorCode.CONFLICT
-    own.works.claim(claim((1, 2, 3)), Work())
+    own.works.claim(claim((1, 2, 3)), SummedSets())
     assert refusal(own, claim((4, 5, 6))) is ErrorCode.CONFLICT
-    own.works.claim(claim(range(1, 8)), Work())
-    own.works.claim(claim((4, 5, 6), OTHER), Work())
+    own.works.claim(claim(range(1, 8)), SummedSets())
+    own.works.claim(claim((4, 5, 6), OTHER), SummedSets())
 
 
 def test_answers_near_to_earlier_ones_are_summed_as_if_they_were_the_same_work(own):
-    own.works.claim(claim(range(1, 11), tags="a"), Work())
+    own.works.claim(claim(range(1, 11), tags="a"), SummedSets())
     assert refusal(own, claim(range(1, 10), NEAR, tags="a")) is ErrorCode.CONFLICT
-    own.works.claim(claim(range(1, 8), NEAR, tags="a"), Work())
+    own.works.claim(claim(range(1, 8), NEAR, tags="a"), SummedSets())
     # What a near work was summed over counts for the first one.
     assert refusal(own, claim((1, 2, 3, 8, 9, 10), tags="b")) is ErrorCode.CONFLICT
-    own.works.claim(claim(range(1, 10), OTHER, tags="c"), Work())
+    own.works.claim(claim(range(1, 10), OTHER, tags="c"), SummedSets())
 
 
 def test_one_member_whose_answer_is_near_is_enough_for_the_rule_to_hold(own):
-    own.works.claim(Claim(W, members(*range(1, 11)), 3, (b"only-of-one-site",)), Work())
+    own.works.claim(Claim(W, members(*range(1, 11)), 3, (b"only-of-one-site",)), SummedSets())
     assert refusal(own, Claim(NEAR, members(*range(1, 10)), 3, (b"only-of-one-site",))) is ErrorCode.CONFLICT
 
 
 def test_one_of_many_claims_to_a_work_wins(own, tmp_path):
     def ask(first):
         try:
-            OwnMemory(tmp_path / "memory").works.claim(claim(range(first, first + 5)), Work())
+            OwnMemory(tmp_path / "memory").works.claim(claim(range(first, first + 5)), SummedSets())
         except HanseError:
             return False
         return True
@@ -78,9 +78,9 @@ def test_beyond_the_limit_the_oldest_works_are_refused_and_new_ones_summed(tmp_p
     own = OwnMemory(tmp_path / "memory", limit=56 << 10)
     works = [number.to_bytes(32, "big") for number in range(120)]
     for work in works:
-        own.works.claim(claim(range(1, 41), work), Work())
+        own.works.claim(claim(range(1, 41), work), SummedSets())
     assert refusal(own, claim(range(1, 41), works[0])) is ErrorCode.GONE
-    own.works.claim(claim(range(1, 41), works[-1]), Work())
+    own.works.claim(claim(range(1, 41), works[-1]), SummedSets())
 
 
 def test_a_memory_that_is_full_of_keys_stops_all_new_sums(tmp_path):
@@ -88,7 +88,7 @@ def test_a_memory_that_is_full_of_keys_stops_all_new_sums(tmp_path):
 
     def fill():
         for number in range(5000):
-            own.works.claim(claim((1, 2, 3), number.to_bytes(32, "big")), Work())
+            own.works.claim(claim((1, 2, 3), number.to_bytes(32, "big")), SummedSets())
 
     with pytest.raises(HanseError, match="full") as caught:
         fill()

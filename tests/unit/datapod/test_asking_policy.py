@@ -17,7 +17,7 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.preparation.histograms import histograms
-from hanse_learning.preparation.order import PASSES, Question, number_of
+from hanse_learning.preparation.order import PASSES, PrefixQuestion, number_of
 from hanse_schemas.prepare import NumberRule
 from hanse_schemas.protocols import PROTOCOLS
 from hanse_schemas.schema import Column, GenotypesSchema, OpenSchema, TabularSchema
@@ -246,7 +246,7 @@ def cells_read(check, cells):
         question = {"depth": depth, "bits": 8, "prefixes": {"age": [prefix]}}
         if refusal(check, ages(question, scale="robust")):
             break
-        (counts,) = histograms(Question.model_validate(question), {"age": cells})
+        (counts,) = histograms(PrefixQuestion.model_validate(question), {"age": cells})
         for digit in np.flatnonzero(counts).tolist():
             key = prefix << 8 | digit
             if depth < 56:

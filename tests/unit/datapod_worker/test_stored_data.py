@@ -29,7 +29,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import check_train
 from hanse_learning.preparation.histograms import histograms
 from hanse_learning.preparation.measured import fewest, measured
-from hanse_learning.preparation.order import Question
+from hanse_learning.preparation.order import PrefixQuestion
 from hanse_learning.site import mapped
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.mapped import ahead_of, is_mapped
@@ -154,7 +154,7 @@ def same_tables(one: Any, other: Any, schema: TabularSchema) -> None:
         return
     assert isinstance(other, SiteTables), other
     rules = completed(Prepare(), schema).rules
-    question = Question(depth=0, bits=4, prefixes={"age": (0,), "dose": (0,)})
+    question = PrefixQuestion(depth=0, bits=4, prefixes={"age": (0,), "dose": (0,)})
     assert (one.set_aside, one.told) == (other.set_aside, other.told)
     assert remarks(one, schema) == remarks(other, schema)
     for part, stored in zip(one.parts, other.parts, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import HanseError
-from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import Causal, CohortPlan, Covariate, StudyPlan, simulate
 
 COHORTS = (CohortPlan("north", 301, 200), CohortPlan("east", 150, 352), CohortPlan("south", 249, 148))
 
@@ -28,7 +28,7 @@ def statuses(prefix: Path) -> NDArray[np.int64]:
 
 
 def test_cohorts_have_their_cases_and_the_pool_is_all_of_them(tmp_path: Path) -> None:
-    made = simulate(Plan(600, COHORTS, missing=0.02), tmp_path)
+    made = simulate(StudyPlan(600, COHORTS, missing=0.02), tmp_path)
     for cohort in COHORTS:
         status = statuses(made.cohorts[cohort.name])
         assert (int((status == 2).sum()), int((status == 1).sum())) == (cohort.cases, cohort.controls)
@@ -39,14 +39,17 @@ def test_cohorts_have_their_cases_and_the_pool_is_all_of_them(tmp_path: Path) ->
 
 
 def test_no_snp_of_a_simulated_study_is_left_out_for_its_strand(tmp_path: Path) -> None:
-    made = simulate(Plan(600, COHORTS), tmp_path)
+    made = simulate(StudyPlan(600, COHORTS), tmp_path)
     pairs = {frozenset(line.split()[4:]) for line in made.cohorts["north"].with_suffix(".bim").read_text().splitlines()}
     assert pairs == {frozenset(pair) for pair in ("AC", "AG", "CT", "GT")}
 
 
 def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
     first, again, other = (
-        simulate(Plan(300, COHORTS, seed=seed), tmp_path / str(index)).cohorts["east"].with_suffix(".bed").read_bytes()
+        simulate(StudyPlan(300, COHORTS, seed=seed), tmp_path / str(index))
+        .cohorts["east"]
+        .with_suffix(".bed")
+        .read_bytes()
         for index, seed in enumerate((1, 1, 2))
     )
     assert first == again != other
@@ -54,7 +57,7 @@ def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
 
 def test_a_causal_snp_has_its_odds_ratio_and_its_neighbours_in_linkage_a_part_of_it(tmp_path: Path) -> None:
     cohorts = (CohortPlan("a", 10_000, 10_000),)
-    plan = Plan(60, cohorts, maf=(0.3, 0.3), causal=(Causal(30, odds_ratio=1.5),), linkage=0.8, block=20)
+    plan = StudyPlan(60, cohorts, maf=(0.3, 0.3), causal=(Causal(30, odds_ratio=1.5),), linkage=0.8, block=20)
     prefix = simulate(plan, tmp_path, pooled_files=False).cohorts["a"]
     cases = statuses(prefix) == 2
     p, q = copies(prefix)[cases].mean(axis=0) / 2, copies(prefix)[~cases].mean(axis=0) / 2
@@ -67,7 +70,7 @@ def test_a_causal_snp_has_its_odds_ratio_and_its_neighbours_in_linkage_a_part_of
 def test_covariates_differ_between_cohorts_only_as_they_are_sorted_and_tell_of_the_disease(tmp_path: Path) -> None:
     covariates = (Covariate("AGE", 60, 10, log_odds=0.5), Covariate("PACKS", 40, 20))
     cohorts = (CohortPlan("a", 3000, 3000), CohortPlan("b", 3000, 3000))
-    made = simulate(Plan(10, cohorts, covariates=covariates, sorted_by={"PACKS": 0.9}), tmp_path)
+    made = simulate(StudyPlan(10, cohorts, covariates=covariates, sorted_by={"PACKS": 0.9}), tmp_path)
     tables = [np.loadtxt(made.cohorts[name].with_suffix(".cov"), skiprows=1, usecols=(2, 3)) for name in "ab"]
     means = np.array([table.mean(axis=0) for table in tables])
     assert abs(means[0, 0] - means[1, 0]) < 1.5
@@ -80,7 +83,7 @@ def test_covariates_differ_between_cohorts_only_as_they_are_sorted_and_tell_of_t
 
 
 def test_swapped_and_absent_snps_change_nothing_for_the_others(tmp_path: Path) -> None:
-    made = simulate(Plan(500, COHORTS, missing=0.05, swapped=0.3, absent=0.1), tmp_path)
+    made = simulate(StudyPlan(500, COHORTS, missing=0.05, swapped=0.3, absent=0.1), tmp_path)
     assert made.pooled is not None
     pooled, pool = copies(made.pooled), made.pooled.with_suffix(".bim").read_text().splitlines()
     place = {line.split()[1]: (index, line.split()[4]) for index, line in enumerate(pool)}
@@ -96,7 +99,7 @@ def test_swapped_and_absent_snps_change_nothing_for_the_others(tmp_path: Path) -
 
 
 def test_populations_differ_by_their_fst(tmp_path: Path) -> None:
-    plan = Plan(2000, (CohortPlan("a", 1000, 1000),), maf=(0.3, 0.3), populations=2, fst=0.05, monomorphic=0.1)
+    plan = StudyPlan(2000, (CohortPlan("a", 1000, 1000),), maf=(0.3, 0.3), populations=2, fst=0.05, monomorphic=0.1)
     dosages = copies(simulate(plan, tmp_path, pooled_files=False).cohorts["a"]) / 2
     p = np.stack([dosages[:1000].mean(axis=0), dosages[1000:].mean(axis=0)])
     varied = p.max(axis=0) > 0
@@ -106,4 +109,4 @@ def test_populations_differ_by_their_fst(tmp_path: Path) -> None:
 
 def test_an_impossible_simulation_is_refused_by_field() -> None:
     with pytest.raises(HanseError, match=r"missing=1\.5.*no covariate AGE.*no SNP 7 of 5"):
-        Plan(5, COHORTS, missing=1.5, sorted_by={"AGE": 1.0}, causal=(Causal(7),))
+        StudyPlan(5, COHORTS, missing=1.5, sorted_by={"AGE": 1.0}, causal=(Causal(7),))

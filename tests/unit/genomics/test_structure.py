@@ -19,14 +19,14 @@ from hanse_genomics import rings
 from hanse_genomics.files import Cohort, CommonSnps, open_cohort
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import RehearsalVerbs
-from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
+from hanse_genomics.simulation import CohortPlan, Simulated, StudyPlan, simulate
 from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import image
 from hanse_privacy.joint import Computation, Fact
 from hanse_schemas.study import QualityControl, Structure, Study
 
-PLAN = Plan(
+PLAN = StudyPlan(
     snps=1200, cohorts=(CohortPlan("a", 70, 40), CohortPlan("b", 30, 60), CohortPlan("c", 20, 80)), seed=3,
     maf=(0.01, 0.5), linkage=0.7, missing=0.02, populations=3, fst=0.03, case_odds=2.0, swapped=0.3, monomorphic=0.02,
 )  # fmt: skip
@@ -177,7 +177,7 @@ async def test_pruned_list_of_hapmap1_is_that_which_plink_made(line: str, tmp_pa
 async def test_pruned_list_is_plinks_on_the_pool_with_parents_and_many_missing_genotypes(
     tmp_path: Path, window: int, step: int, r2: float, maf: float
 ) -> None:
-    plan = Plan(
+    plan = StudyPlan(
         snps=900, cohorts=PLAN.cohorts, seed=window, maf=(0.005, 0.5), linkage=0.8, missing=0.08, monomorphic=0.05,
         swapped=0.5, absent=0.0,
     )  # fmt: skip
@@ -196,7 +196,7 @@ async def test_pruned_list_is_plinks_on_the_pool_with_parents_and_many_missing_g
 
 @needs_plink
 async def test_components_are_plinks_where_no_genotype_is_missing(tmp_path: Path) -> None:
-    made = simulate(Plan(snps=600, cohorts=PLAN.cohorts, populations=3, fst=0.05), tmp_path)
+    made = simulate(StudyPlan(snps=600, cohorts=PLAN.cohorts, populations=3, fst=0.05), tmp_path)
     ours = await find(made, study_of(components=2, r2=1), tmp_path / "state")
     (tmp_path / "kept").write_text("\n".join(ours.names))
     plink(made.pooled, tmp_path / "p", "--extract", str(tmp_path / "kept"), "--pca", "2")
@@ -209,7 +209,7 @@ async def test_components_are_plinks_where_no_genotype_is_missing(tmp_path: Path
 
 
 async def test_frequencies_are_those_of_founders_and_components_those_of_everybody(tmp_path: Path) -> None:
-    made = simulate(Plan(snps=500, cohorts=PLAN.cohorts, populations=2, fst=0.05, missing=0.05), tmp_path)
+    made = simulate(StudyPlan(snps=500, cohorts=PLAN.cohorts, populations=2, fst=0.05, missing=0.05), tmp_path)
     assert made.pooled is not None
     for prefix in (*made.cohorts.values(), made.pooled):
         parents(prefix, 3)

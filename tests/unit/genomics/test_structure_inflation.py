@@ -10,11 +10,11 @@ import pytest
 from hanse_genomics.files import open_cohort
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import Rehearsed, rehearse
-from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
+from hanse_genomics.simulation import CohortPlan, Simulated, StudyPlan, simulate
 from hanse_schemas.study import Structure, Study
 
 # Who is in which population decides about the trait and about being a case; no SNP does. Cohorts are uneven in both.
-PLAN = Plan(
+PLAN = StudyPlan(
     snps=2500, cohorts=(CohortPlan("a", 160, 60), CohortPlan("b", 60, 140), CohortPlan("c", 40, 200)), seed=5,
     maf=(0.05, 0.5), populations=3, fst=0.03, case_odds=3.0, trait_shift=1.0, missing=0.01,
 )  # fmt: skip

@@ -21,7 +21,7 @@ from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
 from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.shared_statistics import shared_statistics
-from hanse_learning.site.sums import Alone, Counted, Floats, Meeting, Sums
+from hanse_learning.site.sums import Alone, CountingSums, Floats, Meeting, Sums
 from hanse_learning.site.training import train
 from hanse_learning.utility import check_utility
 from hanse_schemas.job import check_job
@@ -282,7 +282,7 @@ def test_a_site_whose_partner_never_comes_gets_an_error_and_keeps_its_model() ->
 
 def test_statistics_that_are_not_finite_are_a_failure_of_the_site_that_has_them() -> None:
     module = nn.BatchNorm1d(4)
-    with pytest.raises(HanseError) as raised, shared_statistics(module, Counted(Alone()), 2):
+    with pytest.raises(HanseError) as raised, shared_statistics(module, CountingSums(Alone()), 2):
         module(torch.full((2, 4), float("nan")))
     assert raised.value.code is ErrorCode.TRAINING_FAILED
 
@@ -295,7 +295,7 @@ def test_wide_layers_are_summed_in_parts() -> None:
             said.append((key, len(values)))
             return values
 
-    assert len(Counted(Heard()).sum("l0-mean", np.ones(30_000))) == 30_000
+    assert len(CountingSums(Heard()).sum("l0-mean", np.ones(30_000))) == 30_000
     assert said == [("l0-mean", 12_288), ("l0-mean-1", 12_288), ("l0-mean-2", 5_424)]
 
 

@@ -22,7 +22,7 @@ from hanse_learning.preparation.order import (
     FINE,
     MOST_PREFIXES,
     PASSES,
-    Question,
+    PrefixQuestion,
     Search,
     number_of,
     quantile,
@@ -157,6 +157,6 @@ def test_sums_of_other_cells_than_before_are_refused(spoil: Any) -> None:
 def _search(rules: Any, sites: list[np.ndarray]) -> dict[str, dict[int, float]]:
     search = Search.of(rules, {"x": sum(len(cells) for cells in sites)})
     while question := search.question:
-        asked = Question.model_validate_json(question.model_dump_json())
+        asked = PrefixQuestion.model_validate_json(question.model_dump_json())
         search.take(np.sum([histograms(asked, {"x": cells}) for cells in sites], axis=0).tolist())
     return search.found

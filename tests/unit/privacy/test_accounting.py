@@ -14,7 +14,7 @@ from hanse_privacy.accounting.accountant import ADAPTIVE, SAMPLING, AccountantNa
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.accounting.rdp import sampled_divergence
-from hanse_privacy.accounting.terms import Work, round_noise
+from hanse_privacy.accounting.terms import SampledTraining, round_noise
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from privacy_oracle import epsilon_of_far_tail, epsilon_of_sampled
 
@@ -237,7 +237,7 @@ def test_a_site_may_have_an_epsilon_of_its_own() -> None:
 
 
 def test_dp_sgd_is_charged_every_step_at_the_rate_of_its_site() -> None:
-    work = Work.of(5000, 512, epochs=1, steps=None)
+    work = SampledTraining.of(5000, 512, epochs=1, steps=None)
     made = round_noise(terms(100, placement="local", mechanism="dp_sgd", epsilon=8.0), "a", work=work)
     assert (made.count, made.event.rate) == (10, 0.1024)
     assert made.multiplier == pytest.approx(2.09, rel=0.005)  # by Renyi accounting 2.223

@@ -17,7 +17,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
-from hanse_privacy.accounting.terms import Work, round_noise
+from hanse_privacy.accounting.terms import SampledTraining, round_noise
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, verify_ledger
 
 CHEAP = Event("pure", 0.3)
@@ -374,7 +374,7 @@ def test_a_run_whose_noise_is_made_for_all_that_may_be_spent_of_it_ends_and_one_
     tmp_path: Path, mechanism: str
 ) -> None:
     privacy = Privacy.model_validate({"placement": "local", "mechanism": mechanism, "epsilon": 1.0})
-    work = Work.of(500, 50, epochs=1, steps=None) if mechanism == "dp_sgd" else None
+    work = SampledTraining.of(500, 50, epochs=1, steps=None) if mechanism == "dp_sgd" else None
     noise = round_noise(PrivacyTerms(privacy=privacy, rounds=5, round=1, active=3), "north", work=work)
     most = Budget(1.0, 1e-5)
 

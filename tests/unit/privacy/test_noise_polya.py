@@ -15,7 +15,7 @@ from hanse_privacy.noise import polya
 from hanse_privacy.noise.exact import DISTANCE, LARGEST_SCALE, REACH_LAPLACE
 from hanse_privacy.noise.polya import keeps_exactly, polya_difference
 from hanse_privacy.noise.polya_weights import SMALL, polya_weights, ratio_in_units
-from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.tables import NoiseTable
 from hanse_privacy.noise.weights import UNIT_BITS
 from known_noise import Told, source
 
@@ -53,7 +53,7 @@ def test_a_coins_chance_is_the_ratio_of_weights_and_floats_are_as_near_as_is_sai
         made = mpmath.mpf(ratio_in_units(point, start, scale, parts, COIN)) / 2**COIN
         assert abs(made - expected) < mpmath.mpf(2) ** -170
     points, starts = np.array([[point], [start]])
-    chance = float(polya._chances(polya._Polya(scale, parts, Table([1]), starts, starts, True), points, starts)[0])
+    chance = float(polya._chances(polya._Polya(scale, parts, NoiseTable([1]), starts, starts, True), points, starts)[0])
     assert -(2.0**-48) < float(expected) - chance < 2.0**-21
 
 

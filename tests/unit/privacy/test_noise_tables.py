@@ -15,7 +15,7 @@ from scipy import stats
 from hanse_privacy.noise import exact
 from hanse_privacy.noise.exact import DISTANCE, discrete_gaussian, discrete_laplace, floored_laplace, geometric
 from hanse_privacy.noise.polya import polya_difference
-from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.tables import NoiseTable
 from known_noise import Told, source
 
 UNITS = 1 << 160
@@ -25,7 +25,7 @@ PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 @given(st.lists(st.integers(0, 2**200), min_size=1, max_size=40).filter(any))
 @settings(max_examples=50, deadline=None)
 def test_a_table_has_the_probabilities_of_its_weights(weights: list[int]) -> None:
-    law = Table(weights).law()
+    law = NoiseTable(weights).law()
     assert sum(law) == UNITS
     assert all(abs(Fraction(have, UNITS) - Fraction(want, sum(weights))) <= Fraction(len(weights), UNITS)
                for have, want in zip(law, weights, strict=False))  # fmt: skip
@@ -33,7 +33,7 @@ def test_a_table_has_the_probabilities_of_its_weights(weights: list[int]) -> Non
 
 def test_a_draw_that_the_first_word_leaves_open_is_decided_by_further_bits() -> None:
     # Of four slots the last is nobody's own: its threshold is zero. The first three are shared with another each.
-    table = Table([5, 3, 3])
+    table = NoiseTable([5, 3, 3])
     slot = 1
     threshold = int(table._packed[slot]) >> 2 << 128 | int(table._tails[slot][0]) << 64 | int(table._tails[slot][1])
     head, tail = threshold >> 128, threshold & (1 << 128) - 1

@@ -17,7 +17,7 @@ from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
 from hanse_privacy.accounting.accountant import delta_of_alike, make_accountant
 from hanse_privacy.accounting.events import Event, gaussian, laplace
-from hanse_privacy.accounting.plan import Plan, is_normal, rho_of
+from hanse_privacy.accounting.plan import ReleasePlan, is_normal, rho_of
 from hanse_privacy.accounting.several import normal_and_pure, rho_of_normal
 from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -26,19 +26,19 @@ from privacy_oracle import epsilon_of_mixed
 DELTA = 1e-5
 METRICS, STEP, BEFORE = Event("pure", 0.05), gaussian(1.1, 0.02), gaussian(20.0)
 ROUNDS, STEPS = 10, 47
-RUN = Plan.of([(STEP, ROUNDS * STEPS), (BEFORE, 1), (METRICS, ROUNDS)], ROUNDS)
+RUN = ReleasePlan.of([(STEP, ROUNDS * STEPS), (BEFORE, 1), (METRICS, ROUNDS)], ROUNDS)
 assert RUN is not None
 
 
-def epsilon(*events: tuple[Event, int], plan: Plan | None = None, delta: float = DELTA) -> float:
+def epsilon(*events: tuple[Event, int], plan: ReleasePlan | None = None, delta: float = DELTA) -> float:
     accountant = make_accountant("pld", plan)
     for event, count in events:
         accountant.compose(event, count)
     return accountant.epsilon(delta)
 
 
-def plan(*releases: tuple[Event, int], rounds: int = ROUNDS) -> Plan:
-    made = Plan.of(releases, rounds)
+def plan(*releases: tuple[Event, int], rounds: int = ROUNDS) -> ReleasePlan:
+    made = ReleasePlan.of(releases, rounds)
     assert made is not None
     return made
 
@@ -69,9 +69,9 @@ def test_a_plan_costs_less_than_the_filter_told_of_it() -> None:
 
 
 def test_all_of_one_kind_has_no_plan_nor_has_what_no_distribution_is_known_of() -> None:
-    assert Plan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (Event("chance", 2.0**-64), 10)], 10) is None
-    assert Plan.of([(STEP, 4), (STEP, 4)], 2) is None
-    assert Plan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
+    assert ReleasePlan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (Event("chance", 2.0**-64), 10)], 10) is None
+    assert ReleasePlan.of([(STEP, 4), (STEP, 4)], 2) is None
+    assert ReleasePlan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
 
 
 @given(
@@ -196,8 +196,8 @@ def test_what_is_too_much_to_look_at_or_has_no_delta_is_told_as_such() -> None:
 )  # fmt: skip
 def test_a_plan_that_is_none_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(HanseError, match=r"plan|event"):
-        Plan.from_json(body)
-    assert Plan.from_json(RUN.to_json()) == RUN
+        ReleasePlan.from_json(body)
+    assert ReleasePlan.from_json(RUN.to_json()) == RUN
 
 
 def charges(number: int, run: str = "r", *, project: str = "p", attempt: int = 1) -> list[Charge]:
@@ -206,7 +206,9 @@ def charges(number: int, run: str = "r", *, project: str = "p", attempt: int = 1
     return [Charge(project, run, "before", BEFORE)] if number == 0 else [train, told]
 
 
-def played(folder: Path, rounds: int = ROUNDS, *, said: Plan | None = RUN, run: str = "r", project: str = "p") -> None:
+def played(
+    folder: Path, rounds: int = ROUNDS, *, said: ReleasePlan | None = RUN, run: str = "r", project: str = "p"
+) -> None:
     """A run, with a restart between any two rounds."""
     for number in range(rounds + 1):
         ledger = Ledger(folder, Budgets())

@@ -16,7 +16,7 @@ from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event
 from hanse_privacy.accounting.parts import of_preparation
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
@@ -247,14 +247,14 @@ def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_char
     releases = [(made.event, 10), (Event("pure", 0.01), 20)]
     if wanted.privacy.preparation is not None and epsilon is not None:
         amount = multiplier or noise_for("gaussian", epsilon, delta, 1)
-        plan = Plan.of([*releases, (Event("gaussian", amount), 1)], 10)
+        plan = ReleasePlan.of([*releases, (Event("gaussian", amount), 1)], 10)
         ledger.reserve(Charge("p", "r", "preparation", Event("gaussian", amount)), plan=plan)
     for number in range(10):
         ledger.reserve(
             Charge("p", "r", f"{number}", made.event),
             Charge("p", "r", f"{number}/metrics", Event("pure", 0.01)),
             Charge("p", "r", f"{number}/evaluated", Event("pure", 0.01)),
-            plan=Plan.of(releases, 10),
+            plan=ReleasePlan.of(releases, 10),
         )
     [_, balance] = ledger.balances()
     ledger.close()

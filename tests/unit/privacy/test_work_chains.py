@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.chain import Chain, Work
+from hanse_privacy.works.chain import Chain, SummedSets
 from hanse_privacy.works.codec import decode_whole, encode_whole
 from spans import members, smallest_support
 
@@ -17,7 +17,7 @@ MINIMUM, COLLUDING = 2, 1
 
 
 def summed(*sets, gap):
-    work = Work()
+    work = SummedSets()
     for each in sets:
         work = work.admit(members(*each), gap)
     return work
@@ -74,12 +74,12 @@ def test_two_memories_of_a_work_know_together_what_either_knows():
 
 @given(st.lists(st.frozensets(st.integers(0, 2000).map(lambda at: at.to_bytes(16, "big")), min_size=1), max_size=5))
 def test_sets_come_back_from_their_bytes(sets):
-    work = Work(tuple(Chain(at, (one,)) for at, one in enumerate(sets)))
+    work = SummedSets(tuple(Chain(at, (one,)) for at, one in enumerate(sets)))
     assert decode_whole(*encode_whole(work)) == work
 
 
 def test_a_set_of_ten_thousand_takes_a_bit_for_each_of_them():
-    work = Work((Chain(3, (frozenset(at.to_bytes(16, "big") for at in range(10_000)),)),))
+    work = SummedSets((Chain(3, (frozenset(at.to_bytes(16, "big") for at in range(10_000)),)),))
     assert len(encode_whole(work)[1]) < 1300
     assert decode_whole(*encode_whole(work)) == work
     with pytest.raises(HanseError):
@@ -91,7 +91,7 @@ class LyingHub(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.work, self.sets = Work(), set()
+        self.work, self.sets = SummedSets(), set()
 
     @rule(asked=st.frozensets(st.sampled_from(list(SITES)), min_size=1))
     def ask_any(self, asked):

@@ -27,7 +27,7 @@ from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare
 from hanse_schemas.reference import page, sections
 from hanse_schemas.reference.fields import hint
 from hanse_schemas.reference.pages import flow
-from hanse_schemas.reference.sections import Given, Key
+from hanse_schemas.reference.sections import Key, KeyNotes
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB = [key for each in sections((Job,), job_keys.given()) for key in each.keys]
@@ -128,7 +128,7 @@ class Outer(Frozen):
 
 
 def test_what_stands_on_the_page_is_what_the_form_says() -> None:
-    rows = page("T", "w", {"File": sections((Outer,), Given({}, {}, {}))}).splitlines()
+    rows = page("T", "w", {"File": sections((Outer,), KeyNotes({}, {}, {}))}).splitlines()
     assert r"| `share` | `0.5` | number, above 0, at most 1 | `share: 1.0` | of a \| whole, in parts. |" in rows
     assert "| `many` | must be given | list of 0 to 4: whole number, at least 3 | `many: [10]` | of them. |" in rows
     assert "| `inner` | none | a section | `inner: {kind: b}` | what is inside. Its keys: [`inner`](#inner). |" in rows

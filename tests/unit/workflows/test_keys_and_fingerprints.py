@@ -6,7 +6,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode
 from hanse_workflows import RunFailure
-from hanse_workflows.fingerprint import VERSION, Question, comparable, fingerprint, short
+from hanse_workflows.fingerprint import VERSION, StepQuestion, comparable, fingerprint, short
 from hanse_workflows.keys import UsedKeys, attempt_key, session_key
 
 ASKED = {"b": ["x"], "a": 1}
@@ -26,7 +26,7 @@ def test_a_fingerprint_has_golden_text() -> None:
 
 def test_a_question_is_what_it_asks_and_its_fingerprint_is_taken_once() -> None:
     given = dict(ASKED)
-    question = Question(given)
+    question = StepQuestion(given)
     given["a"] = 2
     assert (dict(question), len(question)) == (ASKED, 2)
     assert fingerprint(question) == question.fingerprint == GOLDEN

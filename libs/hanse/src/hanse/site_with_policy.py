@@ -26,7 +26,7 @@ GROUP = "hanse.own_pipeline"
 Policy = Path | Mapping[str, Any]
 
 
-class Given(Protocol):
+class TaskInHand(Protocol):
     """A task as the datapod hands it over."""
 
     @property
@@ -64,7 +64,7 @@ class Engine(Protocol):
 
     def wait_ready(self) -> None: ...
 
-    def next_task(self) -> Given | None: ...
+    def next_task(self) -> TaskInHand | None: ...
 
 
 class SiteWithPolicy(Site):
@@ -113,7 +113,7 @@ class SiteWithPolicy(Site):
 class TaskWithPolicy(SiteTask):
     """A task of such a site: what is handed in is masked, clipped, noted or refused before anything leaves."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: TaskInHand) -> None:
         self._given = given
 
     @property

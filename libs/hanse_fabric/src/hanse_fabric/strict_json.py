@@ -13,7 +13,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JsonLimits:
     """What a text may hold.
 
     Attributes:
@@ -27,16 +27,16 @@ class Limits:
     depth: int = 64
 
 
-SMALL = Limits(2 << 20, 100_000)
+SMALL = JsonLimits(2 << 20, 100_000)
 """For what anybody may send."""
 
-LARGE = Limits(32 << 20, 2_000_000)
+LARGE = JsonLimits(32 << 20, 2_000_000)
 """For what grows with the participants of a run or the entries of a model, and is written by services alone."""
 
 _ESCAPE = b"\\u"
 
 
-def parse_json(data: bytes, what: str, limits: Limits = SMALL) -> Any:
+def parse_json(data: bytes, what: str, limits: JsonLimits = SMALL) -> Any:
     """What a text in JSON says.
 
     Args:
@@ -66,7 +66,7 @@ def parse_json(data: bytes, what: str, limits: Limits = SMALL) -> Any:
     return found
 
 
-def check_size(data: bytes, what: str, limits: Limits) -> int:
+def check_size(data: bytes, what: str, limits: JsonLimits) -> int:
     """How many arrays and objects a text opens, at most.
 
     Raises:

@@ -58,14 +58,14 @@ class WorkClaim(Frozen):
         return self
 
 
-class Work(Frozen):
+class ResearchWork(Frozen):
     """A work with its claims."""
 
     work: str
     claims: tuple[WorkClaim, ...] = Field(min_length=1)
 
 
-def read_claims(path: Path) -> tuple[Work, ...]:
+def read_claims(path: Path) -> tuple[ResearchWork, ...]:
     """Read a claims file.
 
     Raises:
@@ -73,7 +73,7 @@ def read_claims(path: Path) -> tuple[Work, ...]:
     """
 
     class _File(Frozen):
-        works: tuple[Work, ...] = Field(min_length=1)
+        works: tuple[ResearchWork, ...] = Field(min_length=1)
 
     try:
         return _File.model_validate(read_yaml(path, "claims file")).works
@@ -82,7 +82,7 @@ def read_claims(path: Path) -> tuple[Work, ...]:
 
 
 def claims_page(
-    works: Sequence[Work], summaries: Mapping[str, Summary], measured: Mapping[str, Measured], sources: Path
+    works: Sequence[ResearchWork], summaries: Mapping[str, Summary], measured: Mapping[str, Measured], sources: Path
 ) -> str:
     """Every claim in one table a work, with counts.
 

@@ -20,7 +20,7 @@ from hanse_schemas import schema as schemas
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare
 from hanse_schemas.reference import Section, page, sections
-from hanse_schemas.reference.sections import FieldOf, Forms, Given
+from hanse_schemas.reference.sections import FieldOf, Forms, KeyNotes
 from hanse_schemas.resources import Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -148,9 +148,9 @@ _USUAL = {
 """By the name of a key, whichever form it is of."""
 
 
-def given() -> Given:
+def given() -> KeyNotes:
     """What the forms of jobs and schemas do not say of themselves."""
-    return Given(_inside(), _EXAMPLES, _USUAL, _UNNAMED, frozenset({Preparation}))
+    return KeyNotes(_inside(), _EXAMPLES, _USUAL, _UNNAMED, frozenset({Preparation}))
 
 
 def text() -> str:

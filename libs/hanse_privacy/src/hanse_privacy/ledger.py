@@ -29,7 +29,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import LedgerHead
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.totals import AddedBy, Total
 from hanse_privacy.turns import Turn, Turns
 from hanse_privacy.witness import MISSING, RESTORED, Witness
@@ -131,7 +131,7 @@ class Ledger:
         self._whole = Total()
         self._totals: dict[str, Total] = {}
         self._runs: dict[_Run, Total] = {}
-        self._plans: dict[_Run, Plan] = {}
+        self._plans: dict[_Run, ReleasePlan] = {}
         self._open: dict[str, Charge] = {}
         self._by_examples: set[str] = set()
         self._witness, self._turns = Witness(), Turns()
@@ -141,7 +141,7 @@ class Ledger:
                 self._count(entry, entry["hash"])
 
     def reserve(
-        self, *charges: Charge, turn: Turn | None = None, run: Budget | None = None, plan: Plan | None = None
+        self, *charges: Charge, turn: Turn | None = None, run: Budget | None = None, plan: ReleasePlan | None = None
     ) -> Balance:
         """Charge what one answer releases, before it is made: all or nothing. It is on the disk when this returns.
 
@@ -194,7 +194,7 @@ class Ledger:
         with self._alone():
             self._catch_up()
             most = max(charge.count for charge in charges)
-            plan = Plan.of(((charge.event, charge.count) for charge in charges), rounds=most)
+            plan = ReleasePlan.of(((charge.event, charge.count) for charge in charges), rounds=most)
             try:
                 self._check(charges, plan, alone=alone)
                 self._check_run(charges, run, plan)
@@ -299,7 +299,7 @@ class Ledger:
             )
         return known is not None
 
-    def _check(self, charges: Sequence[Charge], plan: Plan | None, *, alone: bool = False) -> None:
+    def _check(self, charges: Sequence[Charge], plan: ReleasePlan | None, *, alone: bool = False) -> None:
         self._witness.require_whole()
         project = charges[0].project
         scopes = (
@@ -321,7 +321,7 @@ class Ledger:
                     hint="the site's administrator decides, in the policy file (privacy)",
                 )
 
-    def _check_run(self, charges: Sequence[Charge], budget: Budget | None, plan: Plan | None) -> None:
+    def _check_run(self, charges: Sequence[Charge], budget: Budget | None, plan: ReleasePlan | None) -> None:
         if budget is None:
             return
         total = self._runs.get(_run_of(charges[0]), Total())
@@ -341,7 +341,7 @@ class Ledger:
         if self._witness.add(entry, digest) or self._turns.add(entry):
             return
         if entry["what"] == PLAN:
-            plan, project = Plan.from_json(entry), entry["project"]
+            plan, project = ReleasePlan.from_json(entry), entry["project"]
             self._plans.setdefault((project, entry["run"], entry["home"]), plan)
             self._note(project, (event for event, _ in plan.releases), plan.note)
             return
@@ -409,7 +409,7 @@ def _body(charge: Charge) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plan_body(run: _Run, plan: Plan) -> dict[str, Any]:
+def _plan_body(run: _Run, plan: ReleasePlan) -> dict[str, Any]:
     project, name, home = run
     return {"what": PLAN, "project": project, "run": name, "home": home, **plan.to_json()}
 

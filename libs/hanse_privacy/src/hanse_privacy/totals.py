@@ -9,7 +9,7 @@ from typing import Literal
 
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan, is_normal
+from hanse_privacy.accounting.plan import ReleasePlan, is_normal
 
 AddedBy = Literal["nothing", "one kind", "plan", "filter", "renyi"]
 """How charges are added up: there are none; they are all of one kind; they are within the plan of the run that was the
@@ -26,16 +26,16 @@ class Total:
     """
 
     events: Counter[Event] = field(default_factory=Counter)
-    plan: Plan | None = None
+    plan: ReleasePlan | None = None
 
-    def add(self, charges: Iterable[tuple[Event, int]], plan: Plan | None) -> None:
+    def add(self, charges: Iterable[tuple[Event, int]], plan: ReleasePlan | None) -> None:
         """Add charges of one run, which has said its plan before its first one, or none."""
         if not self.events:
             self.plan = plan
         for event, count in charges:
             self.events[event] += count
 
-    def with_more(self, charges: Iterable[tuple[Event, int]], plan: Plan | None) -> Total:
+    def with_more(self, charges: Iterable[tuple[Event, int]], plan: ReleasePlan | None) -> Total:
         """As it would be."""
         made = Total(Counter(self.events), self.plan)
         made.add(charges, plan)

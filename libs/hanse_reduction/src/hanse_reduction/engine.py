@@ -36,7 +36,7 @@ from hanse_reduction.measure import (
     reweighed,
 )
 from hanse_reduction.outputs import Worker
-from hanse_reduction.plan import Plan, Refusals, make_plan
+from hanse_reduction.plan import ReductionPlan, Refusals, make_plan
 from hanse_reduction.ring_inputs import check_sum
 from hanse_reduction.ring_leaf import RingWorker
 from hanse_reduction.sources import Inputs
@@ -175,7 +175,7 @@ class _Run:
             with ThreadPoolExecutor(min(READERS, len(stored)), "header") as pool:
                 list(pool.map(look, stored))
 
-    def _single(self, plan: Plan) -> Reduced:
+    def _single(self, plan: ReductionPlan) -> Reduced:
         """A reduction of one leaf, whose outputs are whole objects."""
         worker = self._worker(plan)
         made = dict(worker.reduce(range(1)))
@@ -184,7 +184,7 @@ class _Run:
             return self.answer()
         return self.answer(outputs={name: self.outputs.put(name, leaf) for name, leaf in made[0].items()})
 
-    def _whole(self, plan: Plan) -> Reduced:
+    def _whole(self, plan: ReductionPlan) -> Reduced:
         uploads = self.outputs.open(plan.outputs)
         try:
             parts = self._walk(plan, range(leaf_count(plan.layout.size)), uploads)
@@ -196,7 +196,7 @@ class _Run:
             return self.answer()
         return self.answer(outputs=self.outputs.compose(parts, uploads, plan.layout.size))
 
-    def _shard(self, plan: Plan) -> Reduced:
+    def _shard(self, plan: ReductionPlan) -> Reduced:
         first, last = self.job.leaves or (0, 0)
         count = leaf_count(plan.layout.size)
         if not 0 <= first < last <= count:
@@ -225,7 +225,7 @@ class _Run:
         self.outputs.forget(self.job.measured or ())
         return self.answer(outputs=outputs)
 
-    def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> Sequence[Totals]:
+    def _measure(self, plan: ReductionPlan, reduction: Measured, leaves: range) -> Sequence[Totals]:
         """What the reduction measures of `leaves`, by groups; not to be used when updates were refused."""
         sums = GroupSums(leaves)
         self.bytes_read += self.crew.work(
@@ -234,7 +234,7 @@ class _Run:
         )  # fmt: skip
         return sums.groups
 
-    def _measured(self, plan: Plan) -> Reduced:
+    def _measured(self, plan: ReductionPlan) -> Reduced:
         """A MEASURE job."""
         reduction = plan.measured
         if reduction is None:
@@ -248,7 +248,7 @@ class _Run:
             outputs={MEASURED: self.outputs.put(name, encode_totals(groups[0]), inline=MEASURED_INLINE)}
         )  # fmt: skip
 
-    def _reweighed(self, plan: Plan) -> Plan:
+    def _reweighed(self, plan: ReductionPlan) -> ReductionPlan:
         """The plan with the weights that its strategy chooses. A WHOLE job measures by itself; a SHARD was told."""
         groups: Iterable[Totals] = ()
         if (reduction := plan.measured) is not None:
@@ -261,7 +261,7 @@ class _Run:
                 groups = read_totals(self.job.measured or (), self.inputs, -(-count // MEASURE_LEAVES))
         return plan if plan.adopts else reweighed(plan, groups)
 
-    def _worker(self, plan: Plan) -> Worker:
+    def _worker(self, plan: ReductionPlan) -> Worker:
         if plan.masked is not None:
             return RingWorker(plan, plan.masked, self.refusals)
         arithmetic = self.engine.arithmetic
@@ -269,14 +269,14 @@ class _Run:
             self.device = arithmetic.label
         return LeafWorker(plan, self.refusals, arithmetic)
 
-    def _batches(self, plan: Plan, leaves: range) -> list[range]:
+    def _batches(self, plan: ReductionPlan, leaves: range) -> list[range]:
         """The leaves that a worker goes through in one go. Of a plain sum, each by itself. Of a masked sum, adjacent
         ones: masked updates are laid out otherwise than the model, and their leaves are read twice where two batches
         meet."""
         each = 1 if plan.masked is None else min(RING_BATCH, -(-len(leaves) // self.engine.threads))
         return [leaves[at : at + each] for at in range(0, len(leaves), each)]
 
-    def _walk(self, plan: Plan, leaves: range, uploads: Mapping[str, str]) -> tuple[Part, ...]:
+    def _walk(self, plan: ReductionPlan, leaves: range, uploads: Mapping[str, str]) -> tuple[Part, ...]:
         """Reduce `leaves` and store each as a part; parts sorted by output and number."""
         found: list[Part] = []
 

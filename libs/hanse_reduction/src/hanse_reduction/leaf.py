@@ -18,7 +18,7 @@ from hanse_learning.server.reduction import Array
 from hanse_reduction.arithmetic import Arithmetic
 from hanse_reduction.finite import require_finite
 from hanse_reduction.outputs import Leaves, Outputs, Piece
-from hanse_reduction.plan import MODEL, Plan, Refusals
+from hanse_reduction.plan import MODEL, ReductionPlan, Refusals
 from hanse_reduction.rows import RowReader
 
 _MEANS_BYTES = 64 << 10
@@ -28,7 +28,7 @@ _MEANS_BYTES = 64 << 10
 class LeafWorker:
     """A `Worker` that reduces plain updates. One per thread."""
 
-    def __init__(self, plan: Plan, refusals: Refusals, arithmetic: Arithmetic) -> None:
+    def __init__(self, plan: ReductionPlan, refusals: Refusals, arithmetic: Arithmetic) -> None:
         self._plan, self._refusals, self._arithmetic = plan, refusals, arithmetic
         self._rows, self._outputs = RowReader(plan, refusals), Outputs(plan)
 

@@ -20,7 +20,7 @@ from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights, measured
-from hanse_reduction.plan import Plan, Refusals
+from hanse_reduction.plan import ReductionPlan, Refusals
 from hanse_reduction.rows import RowReader
 from hanse_reduction.sources import Inputs
 
@@ -33,7 +33,7 @@ MEASURED_INLINE = 8 << 10
 class MeasureWorker:
     """Measures leaves one after another. One per thread."""
 
-    def __init__(self, plan: Plan, reduction: Measured, refusals: Refusals) -> None:
+    def __init__(self, plan: ReductionPlan, reduction: Measured, refusals: Refusals) -> None:
         self._reduction, self._refusals = reduction, refusals
         self._rows = RowReader(plan, refusals)
 
@@ -86,7 +86,7 @@ class GroupSums:
                 self._done += 1
 
 
-def check_group(leaves: tuple[int, int] | None, plan: Plan) -> range:
+def check_group(leaves: tuple[int, int] | None, plan: ReductionPlan) -> range:
     """The leaves of a MEASURE job.
 
     Raises:
@@ -99,7 +99,7 @@ def check_group(leaves: tuple[int, int] | None, plan: Plan) -> range:
     return range(first, last)
 
 
-def reweighed(plan: Plan, groups: Iterable[Totals]) -> Plan:
+def reweighed(plan: ReductionPlan, groups: Iterable[Totals]) -> ReductionPlan:
     """The plan with the weights that its reduction chooses, from what was measured (nothing where it measures nothing).
 
     Buffers have the weights of before, of those updates whose new weight is not 0.

@@ -13,7 +13,7 @@ import numpy as np
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
 from hanse_learning.server.reduction import Array
-from hanse_reduction.plan import MODEL, Plan
+from hanse_reduction.plan import MODEL, ReductionPlan
 from hanse_reduction.sources import Input
 from hanse_reduction.verified import VerifiedReader, raise_it
 
@@ -51,7 +51,7 @@ class Piece:
 class Outputs:
     """The outputs' buffers, used for leaf after leaf."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReductionPlan) -> None:
         self._plan = plan
         leaf = min(LEAF_BYTES, plan.layout.size)
         self._buffers = {name: buffer(leaf) for name in plan.outputs}
@@ -97,7 +97,7 @@ def leaf_range(index: int, size: int) -> tuple[int, int]:
     return index * LEAF_BYTES, min((index + 1) * LEAF_BYTES, size)
 
 
-def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
+def pieces(plan: ReductionPlan, start: int, stop: int) -> Iterator[Piece]:
     """What bytes [start, stop) of the file consist of: header and segments, cut to that range, in order."""
     head = len(plan.header)
     if start < head:

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReductionPlan:
     """A reduction's inputs.
 
     Attributes:
@@ -118,7 +118,7 @@ class Plan:
         return (MODEL, *self.state)
 
 
-def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) -> Plan | None:
+def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) -> ReductionPlan | None:
     """Read headers and sizes. Updates that are refused at sight go into `refusals`.
 
     A SHARD trusts that its OPEN has looked at every header; it compares them again where its leaves hold them.
@@ -187,7 +187,7 @@ def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) ->
     if not adopts:
         check_enough(strategy, len(rows))
     initial = {} if adopts else strategy.optimizer.state
-    return Plan(
+    return ReductionPlan(
         layout=layout,
         header=header,
         strategy=strategy,

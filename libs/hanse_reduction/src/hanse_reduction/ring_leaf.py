@@ -25,7 +25,7 @@ from hanse_privacy.ring.words import ROOM, WIDTHS, elements_in, signed
 from hanse_reduction.finite import require_finite
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
-from hanse_reduction.plan import MODEL, Plan, Refusals
+from hanse_reduction.plan import MODEL, ReductionPlan, Refusals
 from hanse_reduction.ring_plan import MaskedSum, Stretch
 from hanse_reduction.verified import VerifiedReader, extents_of, raise_it
 
@@ -50,7 +50,7 @@ class _Readers:
 class RingWorker:
     """A `Worker` that makes leaves from masked updates. One per thread."""
 
-    def __init__(self, plan: Plan, masked: MaskedSum, refusals: Refusals) -> None:
+    def __init__(self, plan: ReductionPlan, masked: MaskedSum, refusals: Refusals) -> None:
         self._plan, self._masked, self._refusals = plan, masked, refusals
         self._outputs = Outputs(plan)
         self._sum, self._term = buffer(BLOCK_BYTES), buffer(BLOCK_BYTES + ROOM)

@@ -14,7 +14,7 @@ from hanse_reduction.encoded import reader_of
 from hanse_reduction.finite import all_finite, describe
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces
-from hanse_reduction.plan import Plan, Refusals
+from hanse_reduction.plan import ReductionPlan, Refusals
 from hanse_reduction.verified import ObjectReader
 
 ROWS_BUDGET = 16 << 20
@@ -29,7 +29,7 @@ _DIVERGED = "training diverged at that site: lower its learning rate, clip the g
 class RowReader:
     """Reads leaf after leaf of all rows into one buffer. One per thread."""
 
-    def __init__(self, plan: Plan, refusals: Refusals) -> None:
+    def __init__(self, plan: ReductionPlan, refusals: Refusals) -> None:
         self._plan, self._refusals = plan, refusals
         self._width = _width(len(plan.rows), min(LEAF_BYTES, plan.layout.size))
         self._rows = buffer(len(plan.rows) * self._width).reshape(len(plan.rows), self._width)

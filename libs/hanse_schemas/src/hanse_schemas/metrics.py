@@ -53,7 +53,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType({
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedMetric:
     """A metric that is made of the sum of all sites' counts, where a job's `evaluate.metrics` names it.
 
     Attributes:
@@ -66,33 +66,33 @@ class Counted:
     family: Family
 
 
-COUNTED: Mapping[str, Counted] = MappingProxyType({
+COUNTED: Mapping[str, CountedMetric] = MappingProxyType({
     metric.name: metric
     for metric in (
-        Counted("auroc", "max", "classification", "scores"),
-        Counted("average_precision", "max", "classification", "scores"),
-        Counted("sensitivity", "max", "classification", "confusion"),
-        Counted("specificity", "max", "classification", "confusion"),
-        Counted("precision", "max", "classification", "confusion"),
-        Counted("f1", "max", "classification", "confusion"),
-        Counted("balanced_accuracy", "max", "classification", "confusion"),
-        Counted("matthews", "max", "classification", "confusion"),
-        Counted("dice", "max", "classification", "confusion"),
-        Counted("iou", "max", "classification", "confusion"),
-        Counted("brier", "min", "classification", "probabilities"),
-        Counted("ece", "min", "classification", "probabilities"),
-        Counted("mae", "min", "regression", "moments"),
-        Counted("rmse", "min", "regression", "moments"),
-        Counted("r2", "max", "regression", "moments"),
-        Counted("concordance", "max", "regression", "pairs"),
-        Counted("concordance_correlation", "max", "regression", "agreement"),
+        CountedMetric("auroc", "max", "classification", "scores"),
+        CountedMetric("average_precision", "max", "classification", "scores"),
+        CountedMetric("sensitivity", "max", "classification", "confusion"),
+        CountedMetric("specificity", "max", "classification", "confusion"),
+        CountedMetric("precision", "max", "classification", "confusion"),
+        CountedMetric("f1", "max", "classification", "confusion"),
+        CountedMetric("balanced_accuracy", "max", "classification", "confusion"),
+        CountedMetric("matthews", "max", "classification", "confusion"),
+        CountedMetric("dice", "max", "classification", "confusion"),
+        CountedMetric("iou", "max", "classification", "confusion"),
+        CountedMetric("brier", "min", "classification", "probabilities"),
+        CountedMetric("ece", "min", "classification", "probabilities"),
+        CountedMetric("mae", "min", "regression", "moments"),
+        CountedMetric("rmse", "min", "regression", "moments"),
+        CountedMetric("r2", "max", "regression", "moments"),
+        CountedMetric("concordance", "max", "regression", "pairs"),
+        CountedMetric("concordance_correlation", "max", "regression", "agreement"),
     )
 })  # fmt: skip
 """By name, in the order in which tables show them. `matthews` and `r2`, where a job names them, are those of all
 examples together instead of the means of the sites'."""
 
 
-def known(name: str) -> Metric | Counted | None:
+def known(name: str) -> Metric | CountedMetric | None:
     """The metric of that name, or of which the name is a site's smallest value (`accuracy_min`); None: unknown here."""
     for each in (name, name.removesuffix(_WORST)):
         if found := METRICS.get(each) or COUNTED.get(each):

@@ -21,7 +21,7 @@ _AWAY = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ReceivedTask:
     """A task as it came.
 
     Attributes:
@@ -57,7 +57,7 @@ class Incoming:
             self._arrived.put_nowait(None)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[AsyncIterator[Given]]:
+    async def open(self) -> AsyncIterator[AsyncIterator[ReceivedTask]]:
         """Tasks while inside."""
         async with self._doors.told() as told:
             passing = asyncio.create_task(self._pass_on(told))
@@ -80,7 +80,7 @@ class Incoming:
         except HanseError as error:
             self._arrived.put_nowait(error)
 
-    async def _tasks(self) -> AsyncIterator[Given]:
+    async def _tasks(self) -> AsyncIterator[ReceivedTask]:
         while True:
             item = await self._arrived.get()
             if isinstance(item, HanseError):
@@ -89,15 +89,15 @@ class Incoming:
             fresh = [each for each in given if each.mark not in self._seen]
             for place, each in enumerate(fresh):
                 self._remember(each.mark)
-                yield Given(each.mark, each.data, each.headers, len(fresh) - place - 1)
+                yield ReceivedTask(each.mark, each.data, each.headers, len(fresh) - place - 1)
 
-    async def _asked(self) -> list[Given]:
+    async def _asked(self) -> list[ReceivedTask]:
         """All that is open and was not seen, and what was told meanwhile and is newer."""
-        found: list[Given] = []
+        found: list[ReceivedTask] = []
         while True:
             known = [*self._seen, *(each.mark for each in found)][-MOST_KNOWN:]
             answer = await self._ask(KnownTasks(marks=tuple(known)))
-            given = [Given(task.mark, task.data, task.headers) for task in answer.tasks]
+            given = [ReceivedTask(task.mark, task.data, task.headers) for task in answer.tasks]
             new = [each for each in given if each.mark not in self._seen]
             found += new
             if not new or {*answer.open} <= {*self._seen, *(each.mark for each in found)}:
@@ -115,7 +115,7 @@ class Incoming:
             await self._doors.bus.clock.sleep(pause)
             pause = min(2 * pause, 5.0)
 
-    def _newer_than(self, sequence: int) -> list[Given]:
+    def _newer_than(self, sequence: int) -> list[ReceivedTask]:
         """What was told while the answer was on its way. What is older and not among it has been closed since."""
         waiting = [self._arrived.get_nowait() for _ in range(self._arrived.qsize())]
         for each in waiting:
@@ -130,8 +130,8 @@ class Incoming:
             self._seen.popitem(last=False)
 
 
-def _told(record: Record) -> Given:
-    return Given(record.headers.get(TASK_MARK, ""), record.data, record.headers)
+def _told(record: Record) -> ReceivedTask:
+    return ReceivedTask(record.headers.get(TASK_MARK, ""), record.data, record.headers)
 
 
 def _sequence(mark: str) -> int:

@@ -39,7 +39,7 @@ from hanse_fabric.subjects import Door
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
 from hanse_fabric.tensors.digest import digest_file
 from hanse_site.identity import SiteIdentity
-from hanse_site.incoming import Given, Incoming
+from hanse_site.incoming import Incoming, ReceivedTask
 from hanse_site.remote import ask_upload
 from hanse_site.renewal import current_token, keep_renewed
 from hanse_site.task_files import TaskFiles
@@ -163,7 +163,7 @@ class SiteLink:
         async with self._incoming.open() as given:
             yield self._read(given)
 
-    async def _read(self, tasks: AsyncIterator[Given]) -> AsyncIterator[OpenTask]:
+    async def _read(self, tasks: AsyncIterator[ReceivedTask]) -> AsyncIterator[OpenTask]:
         async for given in tasks:
             try:
                 task = self._check(given, Task.decode(given.data))
@@ -173,7 +173,7 @@ class SiteLink:
             clock = self.bus.clock
             yield OpenTask(task, given.headers, given.pending, clock.monotonic(), clock)
 
-    def _check(self, given: Given, task: Task) -> Task:
+    def _check(self, given: ReceivedTask, task: Task) -> Task:
         said = f"{task.run}.{task.step}.{given.sequence}"
         whose = (task.project, task.participant)
         if said != given.mark or whose != (self.identity.project, self.identity.participant):
@@ -182,7 +182,7 @@ class SiteLink:
             )
         return task
 
-    async def _answer_unreadable(self, given: Given, error: HanseError) -> None:
+    async def _answer_unreadable(self, given: ReceivedTask, error: HanseError) -> None:
         """A task that this release cannot read is refused, so that the owner sees why; without an id it is left."""
         with suppress(HanseError, ValueError, KeyError, TypeError):
             run, step, _ = given.mark.split(".")

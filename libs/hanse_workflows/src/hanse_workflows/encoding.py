@@ -15,7 +15,7 @@ from hanse_fabric.messages.reduction_jobs import BASE, DELTA, ENCODED
 from hanse_learning.codecs.config import split_down
 from hanse_learning.server.config.foreign import codec_digests
 from hanse_workflows.ask import Ask
-from hanse_workflows.fingerprint import Question
+from hanse_workflows.fingerprint import StepQuestion
 from hanse_workflows.verbs import Body, Verbs
 
 MODEL_SIZE = "model_size"
@@ -99,7 +99,7 @@ async def _encoded(run: Verbs, key: str, round_number: int, model: ObjectRef, co
     job = _job(run, key, round_number, JobKind.ENCODE, model, codec).model_copy(
         update={"codec_digests": codec_digests(down)}
     )
-    asked = Question({"encode": model, "codec": job.codec, "codec_plugins": job.codec_digests})
+    asked = StepQuestion({"encode": model, "codec": job.codec, "codec_plugins": job.codec_digests})
     return await _made(run, key, asked, job, ENCODED)
 
 
@@ -107,7 +107,7 @@ async def _delta(
     run: Verbs, key: str, round_number: int, base: ObjectRef, travels: ObjectRef, codec: _Sections
 ) -> Delta:  # fmt: skip
     job = _job(run, key, round_number, JobKind.DELTA, travels, codec).model_copy(update={"state": {BASE: base}})
-    made = await _made(run, key, Question({"delta": travels, "base": base, "codec": codec}), job, DELTA)
+    made = await _made(run, key, StepQuestion({"delta": travels, "base": base, "codec": codec}), job, DELTA)
     return Delta(base=base.digest, makes=travels.digest, ref=made)
 
 
@@ -118,7 +118,7 @@ def _job(run: Verbs, key: str, round_number: int, kind: JobKind, model: ObjectRe
     )  # fmt: skip
 
 
-async def _made(run: Verbs, key: str, asked: Question, job: ReduceJob, output: str) -> ObjectRef:
+async def _made(run: Verbs, key: str, asked: StepQuestion, job: ReduceJob, output: str) -> ObjectRef:
     async def do() -> Body:
         reduced = await run.combine(key, asked, job)
         return reduced.outputs[output].model_dump(mode="json")

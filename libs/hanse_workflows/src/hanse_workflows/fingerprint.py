@@ -28,7 +28,7 @@ def fingerprint(asked: Mapping[str, Any]) -> str:
     Raises:
         RunFailure: INVALID_INPUT for values of another kind, and for numbers that are not finite.
     """
-    if isinstance(asked, Question):
+    if isinstance(asked, StepQuestion):
         return asked.fingerprint
     try:
         text = canonical(asked)
@@ -37,7 +37,7 @@ def fingerprint(asked: Mapping[str, Any]) -> str:
     return f"{VERSION}.{hashlib.sha256(_DOMAIN + text).hexdigest()}"
 
 
-class Question(Mapping[str, Any]):
+class StepQuestion(Mapping[str, Any]):
     """What a step asks, of which the fingerprint is taken once: a step asks it, and each of its jobs."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSu
 from hanse_learning.codecs.config import check_chain, sections_of
 from hanse_learning.server.config.foreign import codec_digests, strategy_digests
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.fingerprint import Question
+from hanse_workflows.fingerprint import StepQuestion
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Answer, Reduction, Summed
 from hanse_workflows.quorum import too_few
@@ -64,7 +64,7 @@ async def reduce(
     weighted = run.job.weighting == "examples"
     job = _job_of(run, step, round, answers, model, state, options, weighted=weighted)
     extras = {name: _extra(extra) for name, extra in options.extras.items()}
-    asked = Question({**_asked(job, answers), "extras": extras})
+    asked = StepQuestion({**_asked(job, answers), "extras": extras})
 
     async def do() -> Body:
         return (await _reduced(run, step, asked, job, answers, needed, options)).body()
@@ -101,7 +101,7 @@ async def sum_masked(
     tallied = model is None
     job = _job_of(run, step, round, answers, model, state, replace(options, info=()), weighted=False)
     job = job.model_copy(update={"kind": JobKind.TALLY if tallied else JobKind.WHOLE})
-    asked = Question({**_asked(job, answers), "session": session})
+    asked = StepQuestion({**_asked(job, answers), "session": session})
     masks: list[ObjectRef] = []
 
     async def do() -> Body:

@@ -23,17 +23,17 @@ from hanse_fabric.service import Service, service_main
 from hanse_fabric.waiting import first_of
 
 if TYPE_CHECKING:
-    from hanse_compensator.members import Limits
+    from hanse_compensator.members import SetLimits
 
 log = logging.getLogger(__name__)
 
 
 async def main(service: Service[CompensatorSettings]) -> None:
     """Work the queue, or answer as one of several, until told to stop."""
-    from hanse_compensator.members import Limits
+    from hanse_compensator.members import SetLimits
 
     settings = service.settings
-    limits = Limits(
+    limits = SetLimits(
         minimum=settings.compensator_minimum,
         members=settings.compensator_members,
         nbytes=settings.compensator_mask_mib << 20,
@@ -44,7 +44,7 @@ async def main(service: Service[CompensatorSettings]) -> None:
         await _alone(service, settings.compensator_key, limits)
 
 
-async def _alone(service: Service[CompensatorSettings], path: Path, limits: Limits) -> None:
+async def _alone(service: Service[CompensatorSettings], path: Path, limits: SetLimits) -> None:
     from hanse_compensator.own_memory import OwnMemory
     from hanse_compensator.service import Compensator, announce
 
@@ -62,7 +62,7 @@ async def _alone(service: Service[CompensatorSettings], path: Path, limits: Limi
     await compensator.run(service.stopping)
 
 
-async def _as_one_of_several(service: Service[CompensatorSettings], path: Path, limits: Limits) -> None:
+async def _as_one_of_several(service: Service[CompensatorSettings], path: Path, limits: SetLimits) -> None:
     from hanse_compensator.own_memory import OwnMemory
     from hanse_compensator.rotating_keys import RotatingKeys
     from hanse_compensator.service import announce

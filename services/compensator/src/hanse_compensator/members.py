@@ -36,7 +36,7 @@ class RefusedError(HanseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SetLimits:
     """What the compensator itself demands of a set.
 
     Attributes:
@@ -78,7 +78,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def open_members(
-    request: MaskRequest, roster: Mapping[str, ParticipantRecord], opener: Opener, limits: Limits
+    request: MaskRequest, roster: Mapping[str, ParticipantRecord], opener: Opener, limits: SetLimits
 ) -> Opened:
     """Check a set, and open its seeds.
 
@@ -135,7 +135,7 @@ def _open_noise(member: SealedSeed, sealed: bytes, seed: bytes, sum_of: Mapping[
     return parts
 
 
-def _check_set(request: MaskRequest, limits: Limits) -> None:
+def _check_set(request: MaskRequest, limits: SetLimits) -> None:
     names = [member.participant for member in request.members]
     if names != sorted(set(names)):
         raise RefusedError(ErrorCode.INVALID_INPUT, "members: distinct participants sorted by name were expected")

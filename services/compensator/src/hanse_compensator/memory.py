@@ -19,7 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import MaskRecord, MaskRequest, WorkRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
-from hanse_privacy.works.chain import Work
+from hanse_privacy.works.chain import SummedSets
 from hanse_privacy.works.codec import decode_whole, encode_whole
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Memory:
         name = claim.work.hex()
         for _ in range(_TRIES):
             entry = await self._works.get(work=name)
-            known = Work() if entry is None else decode_whole(entry.value.keys, entry.value.sets)
+            known = SummedSets() if entry is None else decode_whole(entry.value.keys, entry.value.sets)
             if self._own is None:
                 work = known.admit(claim.members, claim.gap)
             else:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 
-from hanse_compensator.members import Limits, Opened, RefusedError, open_members
+from hanse_compensator.members import Opened, RefusedError, SetLimits, open_members
 from hanse_compensator.memory import Memory
 from hanse_compensator.openers import WithOneKey
 from hanse_compensator.own_memory import OwnMemory
@@ -50,14 +50,14 @@ class Compensator:
         store: ObjectStore | None,
         key: SealingKey,
         *,
-        limits: Limits | None = None,
+        limits: SetLimits | None = None,
         own: OwnMemory | None = None,
         jobs: int = 1,
         small: int = 4,
         clock: Clock | None = None,
     ) -> None:
         self._bus, self._store, self._key = bus, store, key
-        self._limits, self._clock = limits or Limits(), clock or SystemClock()
+        self._limits, self._clock = limits or SetLimits(), clock or SystemClock()
         self._memory = Memory(bus, self._clock, own)
         self._roster = Bucket(bus, PARTICIPANTS, ParticipantRecord)
         self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hanse_compensator.members import Limits, Opened, RefusedError, open_members
+from hanse_compensator.members import Opened, RefusedError, SetLimits, open_members
 from hanse_compensator.memory import members_digest
 from hanse_compensator.openers import AsOneOfSeveral
 from hanse_compensator.own_memory import OwnMemory
@@ -32,7 +32,7 @@ from hanse_fabric.subjects import MASKS, PARTICIPANTS, SHARED_MASKS
 from hanse_privacy.compensators.ballots import cast, check_ballots
 from hanse_privacy.compensators.keys import digest_of, sharing_of
 from hanse_privacy.compensators.shares import Sharing
-from hanse_privacy.works.chain import Members, Work, keys_of
+from hanse_privacy.works.chain import Members, SummedSets, keys_of
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +69,10 @@ class SharedSums:
 
     def __init__(
         self, bus: Bus, store: ObjectStore | None, owner: SigningKey, keys: RotatingKeys, own: OwnMemory, *,
-        limits: Limits | None = None, clock: Clock | None = None, at_once: int = 2,
+        limits: SetLimits | None = None, clock: Clock | None = None, at_once: int = 2,
     ) -> None:  # fmt: skip
         self._bus, self._store, self._owner, self._keys, self._own = bus, store, owner, keys, own
-        self._limits, self._clock = limits or Limits(), clock or SystemClock()
+        self._limits, self._clock = limits or SetLimits(), clock or SystemClock()
         self._roster = Bucket(bus, PARTICIPANTS, ParticipantRecord)
         self._slots = asyncio.Semaphore(at_once)
         self._stop = threading.Event()
@@ -160,7 +160,7 @@ class SharedSums:
             )
         work = _work(opened)
         members = _members(request, roster)
-        self._own.works.claim(Claim(work, members, opened.gap, opened.tags), Work())
+        self._own.works.claim(Claim(work, members, opened.gap, opened.tags), SummedSets())
         return cast(self._owner, asked.digest, asked.group, self._own.works.known((work, *opened.tags)))
 
     def _sum(self, asked: OwnRequest, roster: Roster) -> MaskSums:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.chain import Members, Work
+from hanse_privacy.works.chain import Members, SummedSets
 from hanse_privacy.works.codec import decode, encode
 
 LIMIT = 1 << 30
@@ -62,7 +62,7 @@ class WorkFile:
         with closing(self._open()) as database:
             database.executescript(f"BEGIN IMMEDIATE;{_TABLES}COMMIT;")  # one wait for the disk
 
-    def claim(self, claim: Claim, known: Work) -> Work:
+    def claim(self, claim: Claim, known: SummedSets) -> SummedSets:
         """Remember a set, durably.
 
         Args:
@@ -73,7 +73,7 @@ class WorkFile:
             Work: the work's sets, as both know them now.
 
         Raises:
-            HanseError: CONFLICT or QUORUM by the chain rule (`Work.admit`); GONE where its sets were forgotten;
+            HanseError: CONFLICT or QUORUM by the chain rule (`SummedSets.admit`); GONE where its sets were forgotten;
                 NO_SPACE where nothing more can be remembered; UNAVAILABLE when the file cannot be written. Nothing may
                 be summed then.
         """
@@ -86,7 +86,7 @@ class WorkFile:
         except sqlite3.Error as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"memory {self._path}: {error}") from None
 
-    def known(self, keys: Sequence[bytes]) -> dict[bytes, Work]:
+    def known(self, keys: Sequence[bytes]) -> dict[bytes, SummedSets]:
         """The sets of works, by those of the keys (digests, tags) that are known.
 
         Raises:
@@ -99,13 +99,13 @@ class WorkFile:
         except sqlite3.Error as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"memory {self._path}: {error}") from None
 
-    def _claimed(self, database: sqlite3.Connection, claim: Claim, known: Work) -> Work:
+    def _claimed(self, database: sqlite3.Connection, claim: Claim, known: SummedSets) -> SummedSets:
         keys = (claim.work, *dict.fromkeys(claim.tags))
         rows = {key: _one(database, "SELECT work FROM keys WHERE key = ?", key) for key in keys}
         found: dict[bytes, int] = {key: row[0] for key, row in rows.items() if row is not None}
         before = {number: self._read(database, number) for number in dict.fromkeys(found.values())}
         own = found.get(claim.work)
-        together = (Work() if own is None else before[own]).joined(known).admit(claim.members, claim.gap)
+        together = (SummedSets() if own is None else before[own]).joined(known).admit(claim.members, claim.gap)
         after = {number: work.admit(claim.members, claim.gap) for number, work in before.items()}
         new = [key for key in keys if key not in found]
         if own is not None and after == before and not new:
@@ -117,12 +117,12 @@ class WorkFile:
             database.execute("UPDATE works SET sets = ?, used = ? WHERE id = ?", (sets, now, number))
         if own is None:
             # A near work's sets are this one's too: its key leads there.
-            sets = self._encode(database, Work().admit(claim.members, claim.gap))
+            sets = self._encode(database, SummedSets().admit(claim.members, claim.gap))
             own = database.execute("INSERT INTO works (used, sets) VALUES (?, ?)", (now, sets)).lastrowid
         database.executemany("INSERT INTO keys VALUES (?, ?)", [(key, own) for key in new])
         return together
 
-    def _read(self, database: sqlite3.Connection, number: int) -> Work:
+    def _read(self, database: sqlite3.Connection, number: int) -> SummedSets:
         row = _one(database, "SELECT sets FROM works WHERE id = ?", number)
         if row is None:
             raise HanseError(
@@ -132,7 +132,7 @@ class WorkFile:
             )
         return decode(row[0], _Keys(database))
 
-    def _encode(self, database: sqlite3.Connection, work: Work) -> bytes:
+    def _encode(self, database: sqlite3.Connection, work: SummedSets) -> bytes:
         database.executemany("INSERT OR IGNORE INTO members (key) VALUES (?)", [(key,) for key in sorted(work.members)])
         select = "SELECT place FROM members WHERE key = ?"
         return encode(work, {key: database.execute(select, (key,)).fetchone()[0] for key in work.members})

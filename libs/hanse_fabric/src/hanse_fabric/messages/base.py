@@ -21,7 +21,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
 from hanse_fabric.messages.nearest import nearest_key, nearest_of
 from hanse_fabric.names import IN_WORDS
-from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
+from hanse_fabric.strict_json import SMALL, JsonLimits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
 """No message is larger on the wire. Control messages stay below 256 KiB; only journals and reduction jobs of very
@@ -35,7 +35,7 @@ class Message(Frozen):
     """A message of its own on the bus. Subclasses set `schema_id`."""
 
     schema_id: ClassVar[str]
-    limits: ClassVar[Limits] = SMALL
+    limits: ClassVar[JsonLimits] = SMALL
     """What a body may hold. LARGE where services alone write it, and it grows with the participants."""
     upgrades: ClassVar[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
     grown: ClassVar[tuple[str, frozenset[str]]] = ("", frozenset())
@@ -192,7 +192,7 @@ def _holds(body: object, field: str) -> bool:
     return isinstance(body, dict) and body.get(name) is not None and (not rest or _holds(body[name], rest))
 
 
-def _read_json(data: bytes, schema_id: str, limits: Limits) -> dict[str, Any]:
+def _read_json(data: bytes, schema_id: str, limits: JsonLimits) -> dict[str, Any]:
     if len(data) > MAX_MESSAGE_BYTES:
         raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
     if data[:1] and data[0] == _ZLIB_FIRST_BYTE:

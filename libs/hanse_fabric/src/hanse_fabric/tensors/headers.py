@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hanse_fabric.strict_json import Limits
+from hanse_fabric.strict_json import JsonLimits
 
 MAX_HEADER_BYTES = 16 << 20
-HEADER_LIMITS = Limits(MAX_HEADER_BYTES, 2_000_000, depth=8)
+HEADER_LIMITS = JsonLimits(MAX_HEADER_BYTES, 2_000_000, depth=8)
 _MOST_AXES = 32
 _MOST_ELEMENTS = 2**53
 

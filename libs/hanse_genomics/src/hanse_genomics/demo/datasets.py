@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Plan, simulate
+from hanse_genomics.simulation import Causal, CohortPlan, Covariate, StudyPlan, simulate
 from hanse_schemas.study import Study
 
 TESTS = ("chi_square", "linear", "logistic")
@@ -93,7 +93,7 @@ def simulated(folder: Path, seed: int) -> Dataset:
         )
     )  # fmt: skip
     made = simulate(
-        Plan(
+        StudyPlan(
             snps=SNPS, cohorts=tuple(CohortPlan(name, *pair) for name, pair in shares.items()), seed=seed,
             missing=0.01, swapped=0.1, absent=0.002, causal=causal,
             covariates=(Covariate("AGE", 60, 10, log_odds=0.4, trait=0.3), Covariate("BMI", 26, 4, log_odds=0.2)),

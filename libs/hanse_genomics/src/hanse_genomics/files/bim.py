@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_genomics.files.lines import Table, read_table
+from hanse_genomics.files.lines import TextTable, read_table
 from hanse_genomics.files.pairs import Pairs
 from hanse_genomics.files.snps import LABELS, MT, UNKNOWN, XY, SnpTable
 
@@ -35,7 +35,7 @@ def read_bim(path: Path) -> SnpTable:
     return SnpTable(_chromosomes(table), _positions(table), table.column(1), alleles)
 
 
-def _chromosomes(table: Table) -> np.ndarray:
+def _chromosomes(table: TextTable) -> np.ndarray:
     words = table.column(0)
     codes: dict[str, int] = {}
     for word in set(words):
@@ -49,7 +49,7 @@ def _chromosomes(table: Table) -> np.ndarray:
     return np.fromiter(map(codes.__getitem__, words), np.int8, len(words))
 
 
-def _positions(table: Table) -> np.ndarray:
+def _positions(table: TextTable) -> np.ndarray:
     words = table.column(3)
     together = " ".join(words)
     octets = np.frombuffer(together.encode(), dtype=np.uint8)
@@ -65,7 +65,7 @@ def _positions(table: Table) -> np.ndarray:
     return positions
 
 
-def _alleles(table: Table, number: int) -> list[str]:
+def _alleles(table: TextTable, number: int) -> list[str]:
     """A column of alleles, with one name for the unknown one."""
     words = table.column(number)
     return [UNKNOWN if word == "." else word for word in words] if "." in words else words

@@ -11,7 +11,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_genomics.arrays import Floats
 from hanse_genomics.files.fam import Person, check_distinct
-from hanse_genomics.files.lines import Table, read_headed, refusal
+from hanse_genomics.files.lines import TextTable, read_headed, refusal
 
 MISSING = -9.0
 """PLINK's number for a value that is not known."""
@@ -61,7 +61,7 @@ def read_columns(path: Path, names: Sequence[str], people: Sequence[Person]) -> 
     return values
 
 
-def numbers(table: Table, column: int, name: str) -> Floats:
+def numbers(table: TextTable, column: int, name: str) -> Floats:
     """A column as float64 (rows,), NaN where it is missing.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.files.lines import Table, is_header, read_table, refusal
+from hanse_genomics.files.lines import TextTable, is_header, read_table, refusal
 
 Person = tuple[str, str]
 """Family id and individual id: what samples are aligned by."""
@@ -29,7 +29,7 @@ class Fam:
     ids: list[Person]
     founder: NDArray[np.bool_]
     sex: NDArray[np.int8]
-    table: Table
+    table: TextTable
 
 
 def read_fam(path: Path) -> Fam:
@@ -53,7 +53,7 @@ def read_fam(path: Path) -> Fam:
     return Fam(ids, np.array(founder, dtype=bool), np.array(sex, dtype=np.int8), table)
 
 
-def check_distinct(table: Table, ids: Sequence[Person]) -> None:
+def check_distinct(table: TextTable, ids: Sequence[Person]) -> None:
     """Refuse a file in which a person stands twice: nobody can tell which line is meant."""
     if len(set(ids)) == len(ids):
         return

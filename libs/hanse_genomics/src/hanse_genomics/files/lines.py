@@ -23,7 +23,7 @@ _MARK = b"\xef\xbb\xbf"
 """Of UTF-8, which some editors put at a file's begin; it is no part of the first word."""
 
 
-class Table:
+class TextTable:
     """The words of a file.
 
     Attributes:
@@ -59,7 +59,7 @@ class Table:
         return refusal(self.path, self.line(row), f"{column}: expected {expected}", value, hint=hint)
 
 
-def read_table(path: Path, width: int, columns: str) -> Table:
+def read_table(path: Path, width: int, columns: str) -> TextTable:
     """The words of a file whose lines all have `width` of them; empty lines are passed over.
 
     Args:
@@ -77,7 +77,7 @@ def read_table(path: Path, width: int, columns: str) -> Table:
         except UnicodeDecodeError as error:
             raise unfit(f"{path.name}: it is not UTF-8", error.object, code=ErrorCode.INVALID_INPUT) from None
     if _plain(raw, len(words), width):
-        return Table(path, words, width, None)
+        return TextTable(path, words, width, None)
     ends = np.flatnonzero(raw == 10)
     if len(raw) and raw[-1] != 10:
         ends = np.append(ends, len(raw))
@@ -86,17 +86,17 @@ def read_table(path: Path, width: int, columns: str) -> Table:
     if len(raw) and not blank[0]:
         starts = np.insert(starts, 0, 0)
     if len(starts) == width * len(ends) and _aligned(starts, ends, width):
-        return Table(path, words, width, None)
+        return TextTable(path, words, width, None)
     counts = np.diff(np.searchsorted(starts, ends), prepend=0)
     full = counts > 0
     wrong = np.flatnonzero(full & (counts != width))
     if len(wrong):
         line = int(wrong[0])
         raise refusal(path, line + 1, f"{counts[line]} columns, expected {width}: {columns}")
-    return Table(path, words, width, np.flatnonzero(full) + 1)
+    return TextTable(path, words, width, np.flatnonzero(full) + 1)
 
 
-def read_headed(path: Path) -> tuple[list[str], Table]:
+def read_headed(path: Path) -> tuple[list[str], TextTable]:
     """Header and words of a file whose first line names its columns, FID and IID first.
 
     Raises:
@@ -116,7 +116,7 @@ def read_headed(path: Path) -> tuple[list[str], Table]:
         raise refusal(path, 1, "a column stands twice in the header, expected names that differ", twice)
     table = read_table(path, len(header), "as many as the header")
     lines = np.array([table.line(row) for row in range(1, table.rows)], dtype=np.int64)
-    return header, Table(path, table.words[len(header) :], len(header), lines)
+    return header, TextTable(path, table.words[len(header) :], len(header), lines)
 
 
 def is_header(words: Sequence[str]) -> bool:

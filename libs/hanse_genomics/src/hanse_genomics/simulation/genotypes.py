@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_genomics.simulation.people import People
-from hanse_genomics.simulation.plan import Causal, Plan
+from hanse_genomics.simulation.plan import Causal, StudyPlan
 
 TILE = 256
 _LEVELS = 1 << 16
@@ -30,7 +30,7 @@ class CausalSnp:
     copies: NDArray[np.uint8]
 
 
-def frequencies(plan: Plan) -> NDArray[np.float64]:
+def frequencies(plan: StudyPlan) -> NDArray[np.float64]:
     """Frequency of A1 by SNP and population, float64 (snps, populations).  [Balding and Nichols 1995]"""
     rng = np.random.Generator(np.random.PCG64([plan.seed, _FREQUENCIES]))
     low, high = np.log(plan.maf)
@@ -54,7 +54,7 @@ def thresholds(p: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.u
     return np.minimum(two, _LEVELS - 1).astype(np.uint16), np.minimum(one, _LEVELS - 1).astype(np.uint16)
 
 
-def causal_snps(plan: Plan, people: People, p: NDArray[np.float64]) -> dict[int, CausalSnp]:
+def causal_snps(plan: StudyPlan, people: People, p: NDArray[np.float64]) -> dict[int, CausalSnp]:
     """The causal SNPs' numbers: uniform among controls, bent in cases to P(g | case) ~ P(g) OR^g."""
     made = {}
     for effect in plan.causal:
@@ -74,7 +74,7 @@ def causal_snps(plan: Plan, people: People, p: NDArray[np.float64]) -> dict[int,
 
 
 def tiles(
-    plan: Plan, people: People, p: NDArray[np.float64], causal: dict[int, CausalSnp]
+    plan: StudyPlan, people: People, p: NDArray[np.float64], causal: dict[int, CausalSnp]
 ) -> Iterator[tuple[int, NDArray[np.uint8], NDArray[np.uint8]]]:
     """The study in tiles: first SNP, and the two bits of every genotype as bytes 0 or 1, uint8 (snps, samples).
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.simulation.plan import Plan
+from hanse_genomics.simulation.plan import StudyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class People:
     scores: NDArray[np.float64]
 
 
-def make_people(plan: Plan) -> People:
+def make_people(plan: StudyPlan) -> People:
     """Draw the pool and cut it into cohorts."""
     rng = np.random.Generator(np.random.PCG64([plan.seed, 0]))
     case = np.repeat([True, False], [sum(c.cases for c in plan.cohorts), sum(c.controls for c in plan.cohorts)])
@@ -51,7 +51,7 @@ def make_people(plan: Plan) -> People:
     return People(case[order], cohort[order], population[order], sex[order], values[order], scores[order])
 
 
-def _populations(plan: Plan, case: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+def _populations(plan: StudyPlan, case: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
     """Controls are spread evenly; cases in proportion to the odds of their population."""
     weights = np.full(plan.populations, plan.case_odds) ** np.arange(plan.populations)
     among_cases = np.cumsum(weights / weights.sum())
@@ -61,7 +61,7 @@ def _populations(plan: Plan, case: NDArray[np.bool_], rng: np.random.Generator) 
     return np.minimum(chosen, plan.populations - 1)
 
 
-def _order(plan: Plan, standard: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _order(plan: StudyPlan, standard: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
     """An order of people by the covariates that decide about their cohort, with the rest left to chance."""
     key = np.zeros(len(standard))
     left = 1.0

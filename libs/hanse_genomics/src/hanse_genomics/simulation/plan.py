@@ -58,7 +58,7 @@ class Causal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """A study: a pool of people, cut into cohorts.
 
     Attributes:

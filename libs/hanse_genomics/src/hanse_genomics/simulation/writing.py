@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hanse_genomics.simulation.genotypes import CausalSnp, causal_snps, frequencies, packed, tiles
 from hanse_genomics.simulation.people import People, make_people
-from hanse_genomics.simulation.plan import Plan
+from hanse_genomics.simulation.plan import StudyPlan
 
 POOLED = "pooled"
 CASE, TRAIT = "CASE", "TRAIT"
@@ -35,7 +35,7 @@ class Simulated:
     pooled: Path | None
 
 
-def simulate(plan: Plan, folder: Path, *, pooled_files: bool = True) -> Simulated:
+def simulate(plan: StudyPlan, folder: Path, *, pooled_files: bool = True) -> Simulated:
     """Write the study's files, in bounded memory however many SNPs there are.
 
     Args:
@@ -79,7 +79,7 @@ class _Part:
         return self.prefix.with_name(self.prefix.name + ending)
 
 
-def _bim(plan: Plan, rng: np.random.Generator) -> list[tuple[str, str, str]]:
+def _bim(plan: StudyPlan, rng: np.random.Generator) -> list[tuple[str, str, str]]:
     """Chromosome with name and position, A1, A2 of every SNP, spread evenly over the autosomes."""
     chromosome = np.arange(plan.snps) * 22 // plan.snps + 1
     first = rng.integers(0, 4, plan.snps)
@@ -99,7 +99,7 @@ def _write_bim(part: _Part, bim: list[tuple[str, str, str]]) -> None:
 
 def _write_people(
     part: _Part,
-    plan: Plan,
+    plan: StudyPlan,
     people: People,
     trait: NDArray[np.float64],
     present: NDArray[np.bool_],
@@ -124,7 +124,7 @@ def _write_people(
 
 
 def _write_beds(
-    parts: list[_Part], plan: Plan, people: People, p: NDArray[np.float64], causal: dict[int, CausalSnp]
+    parts: list[_Part], plan: StudyPlan, people: People, p: NDArray[np.float64], causal: dict[int, CausalSnp]
 ) -> None:
     with ExitStack() as stack:
         files = [stack.enter_context(part.path(".bed").open("wb")) for part in parts]

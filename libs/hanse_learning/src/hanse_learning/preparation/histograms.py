@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_learning.preparation.cells import Cells, blocks
-from hanse_learning.preparation.order import KEY_BITS, Question
+from hanse_learning.preparation.order import KEY_BITS, PrefixQuestion
 
 
 def keys(numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
@@ -18,13 +18,13 @@ def keys(numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.where(bits & sign, ~bits, bits | sign)
 
 
-def histograms(question: Question, table: Mapping[str, Cells]) -> NDArray[np.int64]:
+def histograms(question: PrefixQuestion, table: Mapping[str, Cells]) -> NDArray[np.int64]:
     """(prefixes, 2^bits) counts, of the question's columns and prefixes in their order."""
     found: NDArray[np.int64] = np.sum([_of_block(question, block) for block in blocks(table)], axis=0, dtype=np.int64)
     return found
 
 
-def _of_block(question: Question, table: Mapping[str, Cells]) -> NDArray[np.int64]:
+def _of_block(question: PrefixQuestion, table: Mapping[str, Cells]) -> NDArray[np.int64]:
     found = []
     last = np.uint64((1 << question.bits) - 1)
     shift = np.uint64(KEY_BITS - question.depth - question.bits)

@@ -31,7 +31,7 @@ _FEW, MOST_SOUGHT = 32, 512
 _SIGN = 1 << KEY_BITS - 1
 
 
-class Question(Frozen):
+class PrefixQuestion(Frozen):
     """What one pass asks of all sites: of each column, how many cells begin with each prefix and the next bits.
 
     Attributes:
@@ -44,7 +44,7 @@ class Question(Frozen):
     prefixes: dict[str, tuple[int, ...]] = Field(min_length=1, max_length=MOST_COLUMNS)
 
     @model_validator(mode="after")
-    def _bounded(self) -> Question:
+    def _bounded(self) -> PrefixQuestion:
         """Raise ValueError for more than one pass of a run asks."""
         if self.depth % self.bits:
             raise ValueError(f"depth: {self.depth} is no multiple of {self.bits}")
@@ -56,14 +56,14 @@ class Question(Frozen):
         return self
 
 
-def question_of(given: object, rules: Iterable[Rule]) -> Question:
+def question_of(given: object, rules: Iterable[Rule]) -> PrefixQuestion:
     """The question of a task.
 
     Raises:
         HanseError: INVALID_INPUT for one that is none, or of columns whose rules need no order statistics.
     """
     try:
-        found = Question.model_validate(given)
+        found = PrefixQuestion.model_validate(given)
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.quantiles: {explain(error)}") from None
     sought = {rule.name for rule in rules if isinstance(rule, NumberRule) and rule.quantiles}
@@ -120,11 +120,11 @@ class Search:
         return cls(sought)
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> PrefixQuestion | None:
         """The next; None: all are found."""
         if self.depth == KEY_BITS or not self.sought:
             return None
-        return Question.model_validate({"depth": self.depth, "bits": self.bits, "prefixes": self._prefixes()})
+        return PrefixQuestion.model_validate({"depth": self.depth, "bits": self.bits, "prefixes": self._prefixes()})
 
     def take(self, histograms: Sequence[Sequence[int]]) -> None:
         """Go on with the sums of all sites' `histograms`.

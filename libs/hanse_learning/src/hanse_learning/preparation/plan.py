@@ -30,7 +30,7 @@ HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedColumns:
     """Which columns are in which array, in the schema's order.
 
     Attributes:
@@ -62,9 +62,9 @@ class Counted:
         return tuple(name for name, columns in parts.items() if columns)
 
 
-def counted(rules: Sequence[Rule], classes: int = 0) -> Counted:
+def counted(rules: Sequence[Rule], classes: int = 0) -> CountedColumns:
     """What is asked of all sites: nothing that the preparation would be the same without."""
-    return Counted(
+    return CountedColumns(
         tuple(rule for rule in rules if not isinstance(rule, TextRule) and rule.asks_moments),
         tuple(rule for rule in rules if isinstance(rule, NumberRule) and rule.measured),
         tuple(rule for rule in rules if isinstance(rule, CategoryRule) and rule.counted),
@@ -137,7 +137,7 @@ def fitted(
     """The preparation that follows from all sites' sums.
 
     Args:
-        sums: lists by the names of `Counted.arrays`.
+        sums: lists by the names of `CountedColumns.arrays`.
         ordered: what a `search` has found.
 
     Raises:
@@ -190,12 +190,12 @@ def idle(rules: Sequence[Rule], sums: Mapping[str, Any]) -> tuple[list[str], lis
     return empty, same
 
 
-def _missing(told: Counted, sums: Mapping[str, Any]) -> dict[str, int]:
+def _missing(told: CountedColumns, sums: Mapping[str, Any]) -> dict[str, int]:
     """Missing cells by column."""
     return dict(zip((rule.name for rule in told.missing), map(int, sums.get("missing", ())), strict=True))
 
 
-def _totals(told: Counted, sums: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def _totals(told: CountedColumns, sums: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """(sum, sum of squares) by column, in units of their last bits."""
     pairs = zip(limbs.join(sums.get("sums", ())), limbs.join(sums.get("squares", ())), strict=True)
     return dict(zip((rule.name for rule in told.summed), pairs, strict=True))

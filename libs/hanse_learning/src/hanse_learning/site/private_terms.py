@@ -9,7 +9,7 @@ from hanse_fabric.messages import PrivacyTerms, RingPlan
 
 if TYPE_CHECKING:
     from hanse_privacy.accounting.accountant import AccountantName
-    from hanse_privacy.accounting.terms import RoundNoise, Work
+    from hanse_privacy.accounting.terms import RoundNoise, SampledTraining
 
 
 def terms_of_work(
@@ -72,10 +72,12 @@ def terms_of_work(
     return noise, told
 
 
-def _work(config: Mapping[str, Any], examples: int, units: int | None) -> Work:
+def _work(config: Mapping[str, Any], examples: int, units: int | None) -> SampledTraining:
     from hanse_learning.config import check_train
-    from hanse_privacy.accounting.terms import Work
+    from hanse_privacy.accounting.terms import SampledTraining
 
     train = check_train(config.get("train") or {})
     count = examples if units is None else units
-    return Work.of(count, train.batch_size, epochs=train.epochs, steps=train.steps, by_unit=units is not None)
+    return SampledTraining.of(
+        count, train.batch_size, epochs=train.epochs, steps=train.steps, by_unit=units is not None
+    )

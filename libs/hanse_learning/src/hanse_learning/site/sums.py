@@ -47,7 +47,7 @@ class Alone:
 
 
 @dataclass(slots=True)
-class Counted:
+class CountingSums:
     """Counts what goes through: rounds of sums, and numbers that one participant has contributed in them.
 
     Attributes:

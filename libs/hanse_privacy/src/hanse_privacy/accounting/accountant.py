@@ -6,7 +6,7 @@ from typing import Literal, Protocol, get_args
 
 from hanse_fabric.errors import invalid
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 
 AccountantName = Literal["rdp", "pld"]
 
@@ -53,7 +53,7 @@ def accountant_of(placement: str, own: AccountantName) -> AccountantName:
     return "pld" if placement == "distributed" else own
 
 
-def make_accountant(name: AccountantName = "pld", plan: Plan | None = None) -> Accountant:
+def make_accountant(name: AccountantName = "pld", plan: ReleasePlan | None = None) -> Accountant:
     """`pld` is tight for releases of one kind or of a plan, and proved for those that are chosen by what came before;
     `rdp` is looser, its proof is for releases that are fixed beforehand, and it needs no plan.
 

@@ -33,7 +33,7 @@ _MOST_ROUNDS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReleasePlan:
     """A run's releases.
 
     Attributes:
@@ -57,7 +57,7 @@ class Plan:
     @classmethod
     def of(
         cls, releases: Iterable[tuple[Event, int]], rounds: int, note: str = "", *, always: bool = False
-    ) -> Plan | None:
+    ) -> ReleasePlan | None:
         """The plan of a run with these releases; None where all are of one kind, which needs none, or where one is of a
         kind of which no distribution of losses is known.
 
@@ -106,7 +106,7 @@ class Plan:
         return {"releases": releases, "rounds": self.rounds, "note": self.note}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Plan:
+    def from_json(cls, body: Mapping[str, Any]) -> ReleasePlan:
         """The inverse of `to_json`.
 
         Raises:

@@ -30,7 +30,7 @@ from hanse_fabric.errors import invalid
 from hanse_privacy.accounting import grid
 from hanse_privacy.accounting.accountant import ADAPTIVE, FILTER_ORDERS, SAMPLING, check_delta, delta_of_alike
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan, is_normal, rho_of
+from hanse_privacy.accounting.plan import ReleasePlan, is_normal, rho_of
 from hanse_privacy.accounting.rdp import RdpAccountant, curve_of, epsilon_of
 from hanse_privacy.accounting.several import normal_and_pure
 from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_epsilon
@@ -55,7 +55,7 @@ class PldAccountant:
     taken for randomized response, which dominates it.
     """
 
-    def __init__(self, plan: Plan | None = None) -> None:
+    def __init__(self, plan: ReleasePlan | None = None) -> None:
         """Args:
         plan: of which the first release was a part; None: there is none.
         """
@@ -86,7 +86,7 @@ class PldAccountant:
         filtered = self._filtered((delta - SAMPLING) * ADAPTIVE)
         return min(basic, filtered if tight is None else tight, filtered)
 
-    def _planned(self, plan: Plan, delta: float) -> float | None:
+    def _planned(self, plan: ReleasePlan, delta: float) -> float | None:
         """Epsilon of releases within a plan; None where they are not.
 
         Args:

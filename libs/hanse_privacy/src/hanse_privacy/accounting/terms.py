@@ -38,7 +38,7 @@ these would be large, and would pass it as if they were nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SampledTraining:
     """What a site trains on: needed for `dp_sgd`, whose guarantee depends on it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Work:
     @classmethod
     def of(
         cls, examples: int, batch_size: int, *, epochs: int | None, steps: int | None, by_unit: bool = False
-    ) -> Work:
+    ) -> SampledTraining:
         """Steps as they are given, or epochs of ceil(examples / batch_size) steps each."""
         if examples < 1:
             raise HanseError(ErrorCode.INVALID_INPUT, "data: no examples, dp_sgd needs one at least")
@@ -87,7 +87,7 @@ class RoundNoise:
     event: Event
     count: int
     unit: Unit
-    work: Work | None = None
+    work: SampledTraining | None = None
     chance: float = 0.0
 
     @property
@@ -106,7 +106,7 @@ def round_noise(
     terms: PrivacyTerms,
     participant: str,
     *,
-    work: Work | None = None,
+    work: SampledTraining | None = None,
     coordinates: int | None = None,
     accountant: AccountantName = "pld",
 ) -> RoundNoise:

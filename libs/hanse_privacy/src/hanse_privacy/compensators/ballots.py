@@ -19,10 +19,10 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
 from hanse_fabric.messages.masking import Ballot, Compensators, KnownSets
 from hanse_privacy.compensators.keys import digest_of
-from hanse_privacy.works.chain import Members, Work
+from hanse_privacy.works.chain import Members, SummedSets
 from hanse_privacy.works.codec import decode_whole, encode_whole
 
-Works = Mapping[bytes, Work]
+Works = Mapping[bytes, SummedSets]
 """Sets by a work's digest (32 bytes) or by a tag (16 bytes)."""
 
 
@@ -57,7 +57,7 @@ def check_ballots(
 
     Args:
         asked: digest of the set, as whoever checks has worked it out.
-        members, gap: of the set (`Work.admit`).
+        members, gap: of the set (`SummedSets.admit`).
 
     Returns:
         tuple[int, ...]: the voters' places among the group's owners, sorted.
@@ -83,19 +83,19 @@ def check_ballots(
     return tuple(sorted(places[voter] for voter in voters))
 
 
-def _remembered(ballots: Sequence[Ballot]) -> dict[bytes, Work]:
+def _remembered(ballots: Sequence[Ballot]) -> dict[bytes, SummedSets]:
     """What the voters know together, by work and tag.
 
     Raises:
         HanseError: CONFLICT where the sets are of no common chain.
     """
-    works: dict[bytes, Work] = {}
+    works: dict[bytes, SummedSets] = {}
     for ballot in ballots:
         for known in ballot.known:
-            works[known.work] = works.get(known.work, Work()).joined(decode_whole(known.keys, known.sets))
+            works[known.work] = works.get(known.work, SummedSets()).joined(decode_whole(known.keys, known.sets))
     return works
 
 
-def _told(key: bytes, work: Work) -> KnownSets:
+def _told(key: bytes, work: SummedSets) -> KnownSets:
     keys, sets = encode_whole(work)
     return KnownSets(work=base64.b64encode(key), keys=base64.b64encode(keys), sets=base64.b64encode(sets))

@@ -23,7 +23,7 @@ from hanse_privacy.correlated.matrix import FRACTION, LARGEST_SIGMA, LEAST_SIGMA
 from hanse_privacy.noise.exact import SMOOTH, Integers, discrete_gaussian
 from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.source import NoiseSource
-from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.tables import NoiseTable
 from hanse_privacy.noise.weights import gaussian_weights, half_width
 
 _ADDED = SMOOTH * sum(Fraction(1, 4**bit) for bit in range(FRACTION))
@@ -54,13 +54,13 @@ def centred_gaussian(sigma: int, centres: Integers, source: NoiseSource) -> Inte
 
 
 @made_once(1)
-def _tables() -> tuple[tuple[Table, int], tuple[Table, int]]:
+def _tables() -> tuple[tuple[NoiseTable, int], tuple[NoiseTable, int]]:
     """Of draws around 0 and around 1/2, each with its least number: every other weight of one twice as wide."""
     weights, reach = gaussian_weights(4 * SMOOTH), half_width(4 * SMOOTH)
     numbers = range(-reach, reach + 1)
     even = [(number // 2, weight) for number, weight in zip(numbers, weights, strict=True) if number % 2 == 0]
     odd = [((number + 1) // 2, weight) for number, weight in zip(numbers, weights, strict=True) if number % 2]
     first, second = (
-        (Table([weight for _, weight in found]), min(number for number, _ in found)) for found in (even, odd)
+        (NoiseTable([weight for _, weight in found]), min(number for number, _ in found)) for found in (even, odd)
     )
     return first, second

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.source import NoiseSource
-from hanse_privacy.noise.tables import LARGEST_BITS, Table
+from hanse_privacy.noise.tables import LARGEST_BITS, NoiseTable
 from hanse_privacy.noise.weights import (
     REACH,
     REACH_LAPLACE,
@@ -55,7 +55,7 @@ _BLOCK = 1 << 15
 class _Digit:
     """A part of a number: `factor` times (what the table gives less `middle`)."""
 
-    table: Table
+    table: NoiseTable
     factor: int
     middle: int = 0
 
@@ -150,9 +150,9 @@ def _gaussian_digit(variance: Fraction, factor: int) -> _Digit:
 
 
 @made_once(16)
-def _gaussian_table(variance: Fraction) -> Table:
+def _gaussian_table(variance: Fraction) -> NoiseTable:
     """Every wide number has a digit of `_WIDEST`."""
-    return Table(gaussian_weights(variance))
+    return NoiseTable(gaussian_weights(variance))
 
 
 @made_once(16)
@@ -170,10 +170,10 @@ def _laplace_digits(exponent: Fraction, below: int) -> tuple[_Digit, ...]:
     count = -(-bits // LARGEST_BITS)
     each = -(-bits // count)
     lower = [
-        _Digit(Table(geometric_weights(exponent * (1 << each * place), 1 << each)), 1 << each * place)
+        _Digit(NoiseTable(geometric_weights(exponent * (1 << each * place), 1 << each)), 1 << each * place)
         for place in range(count - 1)
     ]
     factor = 1 << each * (count - 1)
     up = geometric_weights(exponent * factor, reach // factor + 1)
     down = [weight * below >> UNIT_BITS for weight in up] if below else []
-    return (_Digit(Table(down[::-1] + up), factor, len(down)), *lower)
+    return (_Digit(NoiseTable(down[::-1] + up), factor, len(down)), *lower)

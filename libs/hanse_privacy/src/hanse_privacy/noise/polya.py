@@ -23,7 +23,7 @@ from hanse_privacy.noise.exact import Integers, check_scale, discrete_laplace
 from hanse_privacy.noise.made_once import made_once
 from hanse_privacy.noise.polya_weights import polya_weights, ratio_in_units
 from hanse_privacy.noise.source import NoiseSource, Words
-from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.tables import NoiseTable
 from hanse_privacy.noise.weights import REACH_LAPLACE
 
 _BLOCK = 1 << 14
@@ -52,7 +52,7 @@ class _Polya:
 
     scale: int
     parts: int
-    cells: Table
+    cells: NoiseTable
     starts: Integers
     within: Integers
     wide: bool
@@ -147,7 +147,7 @@ def _law(scale: int, parts: int) -> _Polya:
     return _Polya(
         scale,
         parts,
-        Table([weight * width for weight, width in zip(firsts, widths, strict=True)]),
+        NoiseTable([weight * width for weight, width in zip(firsts, widths, strict=True)]),
         np.array(starts, np.int64),
         np.array(widths, np.int64) - 1,
         widths[-1] > 1,

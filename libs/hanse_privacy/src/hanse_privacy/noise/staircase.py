@@ -14,7 +14,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise.exact import geometric
 from hanse_privacy.noise.mechanisms import check_positive
 from hanse_privacy.noise.source import NoiseSource
-from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.tables import NoiseTable
 from hanse_privacy.noise.weights import UNIT_BITS, exp_in_units
 
 _GRID_BITS = 24
@@ -63,7 +63,7 @@ class Staircase:
 
 
 @lru_cache(maxsize=8)
-def _steps(epsilon: float) -> tuple[int, Table]:
+def _steps(epsilon: float) -> tuple[int, NoiseTable]:
     """Cells of the upper step of a period, and the coin between it and the lower one."""
     upper = min(max(1, round(_CELLS / (1 + math.exp(epsilon / 2)))), _CELLS - 1)
-    return upper, Table([upper << UNIT_BITS, (_CELLS - upper) * exp_in_units(Fraction(-epsilon))])
+    return upper, NoiseTable([upper << UNIT_BITS, (_CELLS - upper) * exp_in_units(Fraction(-epsilon))])

@@ -25,7 +25,7 @@ _UNITS = 1 << (_WORD + _TAIL)
 Indices = NDArray[np.uint32]
 
 
-class Table:
+class NoiseTable:
     """A law on 0, 1, ..., len(weights) - 1.
 
     Args:

@@ -33,12 +33,12 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SummedSets:
     """The sets that one work was summed over."""
 
     chains: tuple[Chain, ...] = ()
 
-    def admit(self, members: Members, gap: int) -> Work:
+    def admit(self, members: Members, gap: int) -> SummedSets:
         """The work after one more sum; itself where it was summed over this set already.
 
         Args:
@@ -51,7 +51,7 @@ class Work:
             raise HanseError(ErrorCode.QUORUM, f"members: {len(members)}, a sum of at least {gap} is wanted by some")
         touched = [chain for chain in self.chains if chain.sets[0] & members]
         if not touched:
-            return Work((*self.chains, Chain(gap, (members,))))
+            return SummedSets((*self.chains, Chain(gap, (members,))))
         if len(touched) > 1:
             raise _refused("have members of several sets", touched[0])
         chain, last = touched[0], touched[0].sets[-1]
@@ -66,17 +66,17 @@ class Work:
             )
         return self._with(chain, Chain(wanted, (*chain.sets, members)))
 
-    def _with(self, old: Chain, new: Chain) -> Work:
-        return self if old == new else Work(tuple(new if chain is old else chain for chain in self.chains))
+    def _with(self, old: Chain, new: Chain) -> SummedSets:
+        return self if old == new else SummedSets(tuple(new if chain is old else chain for chain in self.chains))
 
-    def joined(self, other: Work) -> Work:
+    def joined(self, other: SummedSets) -> SummedSets:
         """What two memories of the same work know together.
 
         Raises:
             HanseError: CONFLICT where their sets are of no common chain.
         """
         known = [(members, chain.gap) for chain in (*self.chains, *other.chains) for members in chain.sets]
-        work = Work()
+        work = SummedSets()
         for members, gap in sorted(known, key=lambda each: -len(each[0])):
             work = work.admit(members, gap)
         return work

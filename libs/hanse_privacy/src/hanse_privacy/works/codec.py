@@ -8,14 +8,14 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.chain import KEY_BYTES, Chain, Members, Work
+from hanse_privacy.works.chain import KEY_BYTES, Chain, Members, SummedSets
 
 _LISTED = 256
 _CHAIN = struct.Struct(">II")
 _SET = struct.Struct(">BI")
 
 
-def encode(work: Work, places: Mapping[bytes, int]) -> bytes:
+def encode(work: SummedSets, places: Mapping[bytes, int]) -> bytes:
     """The sets.
 
     Args:
@@ -29,7 +29,7 @@ def encode(work: Work, places: Mapping[bytes, int]) -> bytes:
     return bytes(out)
 
 
-def decode(data: bytes, keys: Mapping[int, bytes] | Sequence[bytes]) -> Work:
+def decode(data: bytes, keys: Mapping[int, bytes] | Sequence[bytes]) -> SummedSets:
     """What `encode` made.
 
     Args:
@@ -52,16 +52,16 @@ def decode(data: bytes, keys: Mapping[int, bytes] | Sequence[bytes]) -> Work:
             chains.append(Chain(gap, tuple(sets)))
     except (struct.error, LookupError, ValueError) as error:
         raise HanseError(ErrorCode.TAMPERED, f"sets of a work: they are not as they were written: {error!r}") from None
-    return Work(tuple(chains))
+    return SummedSets(tuple(chains))
 
 
-def encode_whole(work: Work) -> tuple[bytes, bytes]:
+def encode_whole(work: SummedSets) -> tuple[bytes, bytes]:
     """(the members' keys, the sets by their places among these)."""
     keys = sorted(work.members)
     return b"".join(keys), encode(work, {key: place for place, key in enumerate(keys)})
 
 
-def decode_whole(keys: bytes, data: bytes) -> Work:
+def decode_whole(keys: bytes, data: bytes) -> SummedSets:
     """What `encode_whole` made; raises as `decode`."""
     return decode(data, [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)])
 

@@ -17,7 +17,7 @@ FieldOf = tuple[type[BaseModel], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class KeyNotes:
     """What the forms alone do not say.
 
     Attributes:
@@ -70,7 +70,7 @@ class Section:
     keys: tuple[Key, ...]
 
 
-def sections(top: Forms, given: Given, path: str = "") -> tuple[Section, ...]:
+def sections(top: Forms, given: KeyNotes, path: str = "") -> tuple[Section, ...]:
     """All sections of a file, in the order in which they stand in it; forms that several keys share are told once.
 
     Args:
@@ -100,7 +100,7 @@ def _key(
     form: type[BaseModel],
     name: str,
     at: str,
-    given: Given,
+    given: KeyNotes,
     told: dict[Forms, str],
     below: list[tuple[str, Forms]],
 ) -> Key:
@@ -119,7 +119,7 @@ def _key(
     return Key(form, name, default, field.is_required(), allowed(annotation), value, meaning(form, name), inside)
 
 
-def example_of(form: type[BaseModel], name: str, given: Given) -> Any:
+def example_of(form: type[BaseModel], name: str, given: KeyNotes) -> Any:
     """An example of a key's value: the one that is given, the one that follows from its type, or a section with what it
     must have and one key more."""
     for each in form.__mro__:
@@ -135,7 +135,7 @@ def example_of(form: type[BaseModel], name: str, given: Given) -> Any:
     return example(annotation, None if field.is_required() else field.default)
 
 
-def _filled(form: type[BaseModel], given: Given) -> dict[str, Any]:
+def _filled(form: type[BaseModel], given: KeyNotes) -> dict[str, Any]:
     filled: dict[str, Any] = {}
     for name, field in form.model_fields.items():
         if (form, name) in given.unnamed:

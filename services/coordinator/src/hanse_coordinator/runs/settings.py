@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hanse_coordinator.verbs.reduction_jobs import Limits
+from hanse_coordinator.verbs.reduction_jobs import ReductionLimits
 from hanse_fabric.messages import INLINE_LIMIT
 
 
@@ -26,7 +26,7 @@ class WorkflowSettings:
 
     instance: str = "coordinator"
     lease_ttl: float = 3.0
-    reduce: Limits = field(default_factory=Limits)
+    reduce: ReductionLimits = field(default_factory=ReductionLimits)
     publish_timeout: float = 600.0
     largest_model: int = 64 << 30
     inline_limit: int = INLINE_LIMIT

@@ -23,7 +23,7 @@ from hanse_workflows.failures import RunFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReductionLimits:
     """How reductions are cut and how long they may take.
 
     Attributes:
@@ -39,7 +39,7 @@ class Limits:
 class ReductionJobs:
     """The jobs of one run and their outcomes."""
 
-    def __init__(self, bus: Bus, clock: Clock, *, project: str, run: str, limits: Limits) -> None:
+    def __init__(self, bus: Bus, clock: Clock, *, project: str, run: str, limits: ReductionLimits) -> None:
         self._limits = limits
         self.requests = Requests(
             bus, clock, project=project, run=run, questions=JOB, answers=REDUCED, answer=Reduced, named_by="job",

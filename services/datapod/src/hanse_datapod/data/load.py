@@ -20,7 +20,7 @@ from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataKind, DataSettings
 from hanse_datapod.data.sides import are_tested, draw_of, drawn, of_cells, of_examples
-from hanse_datapod.data.tables import SiteTables, Table
+from hanse_datapod.data.tables import SiteTable, SiteTables
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.mapped import in_blocks, in_memory, is_mapped, parted
@@ -91,7 +91,7 @@ def read_site_tables(settings: DataSettings, schema: TabularSchema, room: Room |
 
 def read_site_table(
     path: Path, settings: DataSettings, schema: TabularSchema, room: Room | None = None
-) -> Table:  # fmt: skip
+) -> SiteTable:  # fmt: skip
     """Read one CSV or Parquet file as it is.
 
     Raises:

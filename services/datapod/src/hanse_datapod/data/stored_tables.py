@@ -19,7 +19,7 @@ from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.data.sides import Draw, drawn
 from hanse_datapod.data.stored import PIECE_BYTES, FirstFault, Make, Piece, Rest, stored
 from hanse_datapod.data.stored_columns import ColumnsStore
-from hanse_datapod.data.tables import Table
+from hanse_datapod.data.tables import SiteTable
 from hanse_datapod.data.tabular import (
     LINES,
     ROWS,
@@ -108,7 +108,7 @@ def read_stored(pieces: Pieces, schema: LearnableSchema, room: Room, draw: Draw 
 
 def read_stored_table(
     pieces: Pieces, schema: TabularSchema, options: TableOptions, room: Room, draw: Draw | None = None
-) -> Table:  # fmt: skip
+) -> SiteTable:  # fmt: skip
     """As `tabular.read_table`, with the cells in files.
 
     Args:
@@ -144,7 +144,7 @@ def read_stored_table(
     fault.require_none()
     checked = rest.checked(pieces.where, naming.unit, schema, lambda y: targets_of(y, schema))
     examples = drawn(Examples(np.zeros((pieces.rows, 0), np.float32), *checked), numbering.names, draw)
-    whole = Table(
+    whole = SiteTable(
         pieces.where, naming.unit, naming.first, store.whole(), examples, set_aside=tolerated.count
     )  # fmt: skip
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]

@@ -23,7 +23,7 @@ from hanse_schemas.preparation import Preparation
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SiteTable:
     """A file's cells.
 
     Attributes:
@@ -50,7 +50,7 @@ class Table:
         """How many rows of which columns."""
         return f"{len(self)}{sorted(self.columns)}".encode()
 
-    def parted(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Table, Table]:
+    def parted(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[SiteTable, SiteTable]:
         """Some rows, and others, each ascending; a stored table is used up.
 
         Raises:
@@ -194,15 +194,15 @@ class SiteTables:
         keyed: see `SiteData`.
     """
 
-    train: Table
-    test: Table | None
+    train: SiteTable
+    test: SiteTable | None
     set_aside: int = 0
     told: int = 0
     keyed: bool = False
     _kept: tuple[str, Examples, Examples | None] | None = field(default=None, repr=False)
 
     @property
-    def parts(self) -> tuple[Table, ...]:
+    def parts(self) -> tuple[SiteTable, ...]:
         """Those that are there."""
         return (self.train,) if self.test is None else (self.train, self.test)
 

@@ -21,7 +21,7 @@ from hanse_datapod.data.check import Passed, Raw, checked, mismatch
 from hanse_datapod.data.names import Numbering
 from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.data.sides import Draw, drawn
-from hanse_datapod.data.tables import Table
+from hanse_datapod.data.tables import SiteTable
 from hanse_datapod.data.tolerance import Check, Tolerated
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_learning.preparation import cells
@@ -76,7 +76,7 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
 
 def read_table(
     path: Path, kind: str, schema: TabularSchema, options: TableOptions, draw: Draw | None = None
-) -> Table:  # fmt: skip
+) -> SiteTable:  # fmt: skip
     """The cells of a CSV or Parquet file as they are, missing ones too, for a preparation.
 
     Args:
@@ -98,7 +98,7 @@ def read_table(
         weights_of(path, frame, schema, naming, Passed()), names=numbering.names,
     )  # fmt: skip
     examples = drawn(checked(raw, schema), numbering.names, draw)
-    whole = Table(where, naming.unit, naming.first, columns, examples, set_aside=tolerated.count)
+    whole = SiteTable(where, naming.unit, naming.first, columns, examples, set_aside=tolerated.count)
     return whole if not tolerated.dropped.any() else whole.parted(*tolerated.kept())[0]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.works import FILE
 from hanse_datapod.policy.refusal import forbidden
-from hanse_learning.preparation.order import MOST_PREFIXES, Question
+from hanse_learning.preparation.order import MOST_PREFIXES, PrefixQuestion
 from hanse_schemas.protocols import PROTOCOLS
 
 MOST = 2 * MOST_PREFIXES
@@ -36,7 +36,7 @@ class Prefixes:
         """Give the file back; the next change opens it again."""
         self._database.close()
 
-    def ask(self, data: str, question: Question, now: float) -> None:
+    def ask(self, data: str, question: PrefixQuestion, now: float) -> None:
         """Note what is asked for.
 
         Args:

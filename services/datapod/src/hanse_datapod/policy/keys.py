@@ -14,7 +14,7 @@ from hanse_datapod.policy.site_policy import OutputPolicy, Policy, SiteCodePolic
 from hanse_datapod.worker.foreign.settings import FlowerSettings, NVFlareSettings
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_schemas.reference import page, sections
-from hanse_schemas.reference.sections import FieldOf, Given
+from hanse_schemas.reference.sections import FieldOf, KeyNotes
 
 _WORDS = """Made by `make job-keys` of the form that the datapod checks its policy with; do not edit it. What the keys
 mean together stands in [site-administrator.md](site-administrator.md). A key that is not here is refused, with the
@@ -59,9 +59,9 @@ _EXAMPLES: Mapping[FieldOf, Any] = {
 }
 
 
-def given() -> Given:
+def given() -> KeyNotes:
     """What the form of a policy does not say of itself."""
-    return Given({}, _EXAMPLES, {"delta": 1e-6})
+    return KeyNotes({}, _EXAMPLES, {"delta": 1e-6})
 
 
 def text() -> str:

@@ -15,7 +15,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
-from hanse_privacy.accounting.plan import Plan
+from hanse_privacy.accounting.plan import ReleasePlan
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Charge
@@ -69,7 +69,9 @@ def expected_charges(
     return [Charge(task.project, task.run, "check", event, count) for event, count in releases]
 
 
-def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | None, units: int | None) -> Plan | None:
+def plan_of(
+    task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | None, units: int | None
+) -> ReleasePlan | None:
     """All that the run of its first charged task will release at this site, as far as that task says it; None where all
     is of one kind, or where the task does not say it.
 
@@ -94,8 +96,10 @@ def plan_of(task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | N
             coordinates=None if model is None else partial(numbers_of, model), units=units, prepares=prepares,
         )  # fmt: skip
     except HanseError:  # what cannot be kept is refused where it is asked
-        return Plan((), terms.rounds, note)
-    return Plan.of(releases, terms.rounds, note, always=terms.privacy.mechanism == "dp_sgd" and len(releases) > 1)
+        return ReleasePlan((), terms.rounds, note)
+    return ReleasePlan.of(
+        releases, terms.rounds, note, always=terms.privacy.mechanism == "dp_sgd" and len(releases) > 1
+    )
 
 
 def _releases(

@@ -19,7 +19,7 @@ from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, Tabula
 
 if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
-    from hanse_datapod.data.tables import SiteTables, Table
+    from hanse_datapod.data.tables import SiteTable, SiteTables
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_datapod.worker.foreign.settings import ForeignSettings
     from hanse_learning.site.examples import Examples
@@ -204,7 +204,7 @@ def _parts(
     return {str(path): (SiteData(train, read_test_examples(path, settings, schema)), None) for path in tests}
 
 
-def _test_table(path: Path, settings: DataSettings, schema: LearnableSchema) -> Table:
+def _test_table(path: Path, settings: DataSettings, schema: LearnableSchema) -> SiteTable:
     from hanse_datapod.data.load import read_site_table
 
     if not isinstance(schema, TabularSchema):

@@ -17,14 +17,14 @@ from hanse_learning.site.algorithms.plain import train_with
 from hanse_learning.site.losses import LossOf
 from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.shared_statistics import shared_statistics
-from hanse_learning.site.sums import Counted
+from hanse_learning.site.sums import CountingSums
 from hanse_learning.site.training import LocalSteps
 
 
 class FirstTogether(LocalSteps):
     """The first step with all sites, the others alone."""
 
-    def __init__(self, module: nn.Module, loss: LossOf, sums: Counted, *, backward: bool) -> None:
+    def __init__(self, module: nn.Module, loss: LossOf, sums: CountingSums, *, backward: bool) -> None:
         super().__init__(module, loss)
         self._sums, self._backward = sums, backward
         self._first = True
@@ -63,7 +63,7 @@ def train(session: Session) -> Trained:
             ErrorCode.INVALID_INPUT, "algorithm fedtan: this site's task cannot exchange sums with the others",
             hint="run it in a process of its own, without masks and noise",
         )  # fmt: skip
-    counted = Counted(session.sums)
+    counted = CountingSums(session.sums)
     local = FirstTogether(session.module, loss_of(session), counted, backward=algorithm.backward)
     made = train_with(session, local)
     return replace(made, metrics=made.metrics | {"sums": float(counted.rounds), "summed_values": float(counted.values)})

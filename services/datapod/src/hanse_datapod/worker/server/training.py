@@ -23,7 +23,7 @@ from hanse_datapod.data.remarks import remarks
 from hanse_datapod.data.room import Room
 from hanse_datapod.data.settings import DataSettings, Split
 from hanse_datapod.data.stored_columns import StoredColumns
-from hanse_datapod.data.tables import SiteTables, Table
+from hanse_datapod.data.tables import SiteTable, SiteTables
 from hanse_datapod.worker.foreign.settings import ForeignSettings
 from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.port import DATA_KEY, DataState, WorkOutcome
@@ -179,7 +179,7 @@ class TrainingServer:
                 data = self._tables(settings, schema)
             except HanseError as of_tables:
                 raise (error if all(column.kind == "number" for column in schema.features) else of_tables) from None
-        train = data.train.examples if isinstance(data.train, Table) else data.train
+        train = data.train.examples if isinstance(data.train, SiteTable) else data.train
         return {
             "examples": len(train), "units": None if train.whose is None else train.units,
             "test_examples": len(data.test) if data.test is not None else 0,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from hanse_datapod.data.check import mismatch
 from hanse_datapod.data.load import SiteData
-from hanse_datapod.data.tables import SiteTables, Table
+from hanse_datapod.data.tables import SiteTable, SiteTables
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -49,7 +49,7 @@ def measure(work: WorkContext) -> WorkOutcome:
     return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
 
 
-def _measure_privately(work: WorkContext, table: Table) -> WorkOutcome:
+def _measure_privately(work: WorkContext, table: SiteTable) -> WorkOutcome:
     """The vector that is released, with the site's noise. It never fails on a cell, which would tell of it."""
     told = work.config["privacy"]
     noise = CountNoise.from_json(told.get("counts") or {})
