@@ -187,6 +187,13 @@ def test_half_a_character_is_sent_to_nobody() -> None:
     assert refusal.value.code is ErrorCode.INVALID_INPUT
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_is_no_number_is_sent_to_nobody_and_not_told_as_nothing(number: float) -> None:
+    with pytest.raises(HanseError, match="is not finite numbers") as refusal:
+        Lamp(colour="red", settings={"rates": [{"lr": number}]}).encode()
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
 class Member(Frozen):
     """Of a release ago, but for the note."""
 

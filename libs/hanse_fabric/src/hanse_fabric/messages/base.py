@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ConfigDict, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -34,6 +34,9 @@ _ZLIB_FIRST_BYTE = 0x78
 class Message(Frozen):
     """A message of its own on the bus. Subclasses set `schema_id`."""
 
+    # Else a number that is none, in a mapping of anything, would be told as one that nobody gave.
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
     schema_id: ClassVar[str]
     limits: ClassVar[JsonLimits] = SMALL
     """What a body may hold. LARGE where services alone write it, and it grows with the participants."""
@@ -48,7 +51,8 @@ class Message(Frozen):
         Bodies above 32 KiB are deflated. The same message gives the same bytes on every machine.
 
         Raises:
-            HanseError: TOO_LARGE, where no reader would take it; INVALID_INPUT for half a character.
+            HanseError: TOO_LARGE, where no reader would take it; INVALID_INPUT for half a character, and for a number
+                that is not finite.
         """
         body = self.canonical()
         check_size(body, self.schema_id, self.limits)
@@ -68,6 +72,8 @@ class Message(Frozen):
             return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError:
             raise invalid(self.schema_id, self, "text of whole characters (a lone surrogate is none)") from None
+        except ValueError:  # of json
+            raise invalid(self.schema_id, self, "finite numbers") from None
 
     @classmethod
     def _has_grown(cls, body: dict[str, Any]) -> bool:
