@@ -50,6 +50,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
         f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py", f"{_AGGREGATOR}/test_from_zero.py",
         f"{_AGGREGATOR}/test_masked_sums.py", f"{_AGGREGATOR}/test_strategies_in_jobs.py",
+        f"{_AGGREGATOR}/test_device_reductions.py",
     ),
     "hanse_reduction.plan": (
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",

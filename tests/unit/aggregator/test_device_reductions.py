@@ -56,6 +56,13 @@ def test_a_device_makes_the_processors_bits_and_is_recorded(section, job, cases,
     assert (plain.error, plain.device, there.device, there.warning) == ("", None, "torch-cpu", None)
 
 
+def test_a_first_model_is_taken_as_it_is_and_no_device_is_said_to_have_made_it(cases, store, device):
+    layout = cases.mixed_layout(100)
+    ref = cases.ref_of(cases.encode(layout, cases.random_arrays(layout, 1)), store, "updates/p/1")
+    adopted = Engine(store, arithmetic=device).run(cases.job_of(None, {"site": (1.0, ref)}))
+    assert (adopted.error, adopted.device, list(adopted.outputs)) == ("", None, ["model"])
+
+
 def test_adaptive_optimizers_move_the_model_on_the_processor_so_their_bits_are_the_same_too(cases, device):
     strategy, rng = build_strategy(ADAPTIVE), np.random.default_rng(0)
     weights = np.full(7, 1 / 7)

@@ -152,6 +152,24 @@ def test_a_plan_whose_sum_would_overflow_32_bits_is_refused() -> None:
     assert make_plan(section(bits=32), participants=5000, weighting="uniform").default.fraction == 15
 
 
+def test_a_sum_that_just_fills_the_ring_is_accepted_and_one_step_more_refused() -> None:
+    def plan(tail: float) -> RingPlan:
+        return RingPlan(participants=2, default=Ring(bits=32, fraction=1, bound=2.0**29 - 1, tail=tail))
+
+    full = plan(0.5)
+    assert largest_sum(full.default, 2) == capacity(32)
+    check_plan(full)
+    with pytest.raises(HanseError, match="overflow a ring of 32 bits"):
+        check_plan(plan(1.0))
+
+
+@pytest.mark.parametrize("bits", [32, 48])
+def test_where_a_wide_ring_is_too_narrow_the_widest_or_a_smaller_bound_is_named(bits: int) -> None:
+    with pytest.raises(HanseError, match=f"do not fit a ring of {bits} bits") as caught:
+        make_plan(section(bound=2.0**30, bits=bits), participants=20_000, weighting="uniform")
+    assert caught.value.hint == "bits: 64, or a smaller bound"
+
+
 def test_a_ring_leaves_room_for_the_noise() -> None:
     plain = make_plan(section(bits=32), participants=100, weighting="uniform").default
     tail = Aggregate(50.0, 100).tail(1e-9)
