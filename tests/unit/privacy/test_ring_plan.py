@@ -22,6 +22,7 @@ from hanse_privacy.ring.plan import (
     make_plan,
     metric_ring,
     ring_of,
+    sign_bits,
     weighted,
 )
 from hanse_schemas.secure_aggregation import LARGEST_WEIGHT, SecureAggregation
@@ -127,6 +128,7 @@ def test_a_ring_of_signs_is_refused_only_where_the_sum_of_all_does_not_fit_it() 
         plan = make_plan(section(), participants=participants, weighting="uniform")
         return plan.model_copy(update={"signs": 8})
 
+    assert [sign_bits(capacity(bits) + more) for bits in (8, 16) for more in (0, 1)] == [8, 16, 16, 32]
     check_plan(signed(capacity(8)))
     with pytest.raises(HanseError, match=r"ring\.signs"):
         check_plan(signed(capacity(8) + 1))
