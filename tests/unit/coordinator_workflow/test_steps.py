@@ -63,6 +63,17 @@ async def test_news_before_a_step_in_which_the_coordinator_ends_are_told_once(en
     assert await told(bus) == {f"before-{number}": 1 for number in range(3)}
 
 
+async def test_news_after_the_last_step_are_told_by_a_replay_that_has_nothing_to_do() -> None:
+    """The coordinator before may have ended when that step was closed."""
+    bus = MemoryBus()
+    await (await steps_on(bus)).once("r1-train", {"round": 1}, an_outcome)
+    replayed = await steps_on(bus)
+    await replayed.once("r1-train", {"round": 1}, no_outcome)
+    replayed.note("ended", "news", 1, {})
+    await replayed.settle()
+    assert await told(bus) == {"ended": 1}
+
+
 class ForgetfulBus(MemoryBus):
     """A bus that forgets the ids of messages, as NATS does after minutes: what is told again is there twice."""
 
