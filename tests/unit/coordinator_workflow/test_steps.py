@@ -83,10 +83,9 @@ class ForgetfulBus(MemoryBus):
 
 @pytest.mark.parametrize("bus", [MemoryBus(), ForgetfulBus()])
 async def test_a_run_that_is_replayed_to_its_end_tells_nothing_again(bus: MemoryBus) -> None:
-    await workflow(await steps_on(bus), None)
-    before = await told(bus)
-    await workflow(await steps_on(bus), None)
-    assert await told(bus) == before
+    for _ in range(2):
+        await workflow(await steps_on(bus), None)
+        assert await told(bus) == {f"before-{number}": 1 for number in range(3)}
 
 
 class SlowNewsBus(MemoryBus):
