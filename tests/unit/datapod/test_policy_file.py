@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy, check_policy, load_policy
+from hanse_datapod.policy.site_policy import (
+    LimitPolicy,
+    OutputPolicy,
+    Policy,
+    SiteCodePolicy,
+    check_policy,
+    load_policy,
+)
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task, TaskKind
