@@ -52,7 +52,7 @@ def test_steps_that_depend_on_examples_are_known_without_them_where_the_job_give
     """One example, sampled always, stands for all. How many people there are is as little told as the examples."""
     sized = {"mechanism": "dp_sgd"}
     assert expected(sized | {"noise_multiplier": 2.0}, examples=None) is None
-    found = expected(sized | GIVEN, examples=None, units=50)
+    found = expected(sized | GIVEN, {"train": {"batch_size": 1}}, examples=None, units=50)
     assert found is not None
     assert [(charge.event.kind, charge.event.rate, charge.count) for charge in found] == [("gaussian", 1.0, ROUNDS)]
 
@@ -125,9 +125,12 @@ def test_a_run_of_one_release_a_round_has_no_plan(section: dict[str, Any], *, pl
 def test_a_preparation_says_what_follows_as_far_as_it_says_it() -> None:
     columns = {"prepare": [{"name": "age", "kind": "number", "clip": [0, 120]}]}
 
-    def follows(told: dict[str, Any]) -> ReleasePlan | None:
-        section = GIVEN | METRICS | {"preparation": {"share": 0.1}}
-        return planned(section, kind=TaskKind.PREPARE, config=columns | {"follows": told})
+    def follows(told: object, **section: Any) -> ReleasePlan | None:
+        section = section or GIVEN | METRICS
+        config = columns if told is None else columns | {"follows": told}
+        return planned(section | {"preparation": {"share": 0.1}}, kind=TaskKind.PREPARE, config=config)
+
+    assert follows(None) is follows("all") is None
 
     each_round = follows({})
     assert each_round is not None
@@ -136,3 +139,5 @@ def test_a_preparation_says_what_follows_as_far_as_it_says_it() -> None:
     every_other = follows({"evaluate": {"every": 2}})
     assert every_other is not None
     assert (Event("pure", 0.1), 15) in every_other.releases
+    # Steps of all examples and a preparation are of one kind; that they are would tell how few examples there are.
+    assert follows({"train": {"batch_size": 4096}}, mechanism="dp_sgd", **GIVEN) is not None
