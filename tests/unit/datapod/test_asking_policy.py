@@ -334,6 +334,11 @@ def test_a_job_that_does_not_insist_on_its_counts_is_answered_without_them():
     assert masked.counted(optional, WorkOutcome(None, 80, {}, counted="AAAA")) == ("", ("auroc",))
 
 
+def test_what_is_counted_at_evaluations_holds_up_no_training():
+    masked = Policy.model_validate({"masking": {"required": True}})
+    masked.check_asking(counting(["auroc"], 5888).model_copy(update={"kind": TaskKind.TRAIN}), AGES)
+
+
 def test_nothing_is_withheld_of_an_answer_in_which_nothing_was_counted():
     masked = Policy.model_validate({"masking": {"required": True}})
     assert masked.counted(counting(["auroc"], 5888), WorkOutcome(None, 80, {})) == ("", ())

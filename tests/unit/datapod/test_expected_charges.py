@@ -73,8 +73,11 @@ def test_sampling_is_by_the_examples_or_the_people_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("evaluate", "times"),
-    [({"every": 1}, 7), ({"every": 2}, 4), ({"every": 7}, 1), ({"every": 9}, 1), ({}, 7), (None, 7), ({"every": 0}, 0)],
-)
+    [
+        ({"every": 1}, 7), ({"every": 2}, 4), ({"every": 7}, 1), ({"every": 9}, 1), ({}, 7), (None, 7),
+        ({"every": 0}, 0), ({"every": -1}, 0), ({"every": "never"}, 0),
+    ],
+)  # fmt: skip
 def test_evaluations_are_charged_so_often_as_there_are_any(evaluate: dict[str, Any] | None, times: int) -> None:
     """A site's own epsilon for metrics, of dp_sgd: training tells the loss of the model that was sent, too."""
     charged = amounts(expected({"mechanism": "gaussian"} | METRICS, {"evaluate": evaluate}))
