@@ -64,6 +64,8 @@ def test_an_answer_is_on_the_disk_when_it_is_finished(
     synced: list[bytes] = []
     monkeypatch.setattr(durable, "sync", lambda _: synced.append((tmp_path / FILE).read_bytes()))
     given = asked(1)
+    journal.begin(given)
+    assert not synced, "work does not wait for a note that people read"
     journal.finish(given, finished(given))
     assert given.id.encode() in synced[-1]
 
