@@ -247,7 +247,7 @@ async def test_what_was_charged_before_is_not_told_to_who_asks_for_it_with_other
 async def test_control_the_ledgers_own_words_tell_the_noise_of_which_the_number_of_examples_follows(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SiteBudget, "_told", lambda _self, error, _task: error)
+    monkeypatch.setattr(SiteBudget, "_told", lambda _self, error, *_: error)
     async with attacked(worker=Waiting, **WORDS) as hub:
         assert fitting(await charged_twice(hub, "site-3")) == {EXAMPLES + 3}
 

@@ -91,11 +91,12 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_DATAPOD}/test_asking_policy.py", f"{_DATAPOD}/test_masking_policy.py",
     ),
     "hanse_datapod.privacy.budget": (
-        f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py", f"{_DATAPOD}/test_ledger_restored.py",
+        f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py",
+        f"{_DATAPOD}/test_ledger_restored.py",
     ),
     "hanse_datapod.privacy.charges": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py"),
     "hanse_datapod.privacy.expected": (
-        f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py", f"{_DATAPOD}/test_planned_runs.py",
+        f"{_DATAPOD}/test_expected_charges.py", f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_charges.py",
     ),
     "hanse_privacy.accounting.plan": (f"{_PRIVACY}/test_plans.py",),
     "hanse_datapod.home.outbox": (

@@ -142,6 +142,32 @@ async def test_what_was_recorded_is_given_once_and_nothing_is_replayed_of_an_emp
     assert [replay.take_opened("r1-reduce") for _ in range(2)] == [{"deadline": 3}, None]
 
 
+async def test_what_others_opened_is_no_step_and_a_step_that_was_closed_at_once_was_not_opened(
+    broker: MemoryBroker,
+) -> None:
+    await opened(MemoryBus(broker), "former")
+    leased = await opened(MemoryBus(broker), "latter")
+    assert not leased.replaying, "leases are no steps"
+    await leased.append("closed", "r1-decide", {"answer": 1})
+    replay = await opened(MemoryBus(broker))
+    assert replay.replaying
+    assert (replay.take_opened("r1-decide"), replay.take_opened("lease")) == (None, None)
+    assert replay.take_closed("r1-decide") == {"answer": 1}
+
+
+async def test_a_journals_size_is_that_of_all_its_entries_whoever_wrote_them(broker: MemoryBroker) -> None:
+    async def stored() -> int:
+        assert JOURNAL.stream is not None
+        records = await MemoryBus(broker).snapshot(JOURNAL.stream, JOURNAL.of(project=PROJECT, run=RUN))
+        return sum(len(record.data) for record in records)
+
+    journal = await opened(MemoryBus(broker))
+    assert journal.size == await stored()
+    await journal.append("closed", "r1-decide", {"answer": 1})
+    assert journal.size == await stored()
+    assert (await opened(MemoryBus(broker), "next")).size == await stored()
+
+
 async def test_an_abandoned_journal_waits_for_nothing(broker: MemoryBroker) -> None:
     bus = HeldBus(broker)
     journal = await opened(bus)

@@ -47,13 +47,18 @@ async def test_entries_without_fingerprints_are_of_the_release_before_and_are_ta
     steps = await steps_of(bus)
     assert await steps.once("r1-decide", {"wanted": 1}, an_answer) == {"answer": 7}
     assert steps.job_id("r1-reduce", {"model": "m"}) == "r1-reduce", "a run of release 0.1.0 keeps its jobs' names"
+    assert not steps.binds, "nor are its requests bound to anything"
+    assert (await steps_of(MemoryBus())).binds
 
 
-async def test_a_job_of_another_question_has_another_id() -> None:
-    steps = await steps_of(MemoryBus())
+async def test_a_job_of_another_question_has_another_id_which_is_the_same_at_each_replay() -> None:
+    bus, asked = MemoryBus(), {"model": "a"}
+    steps = await steps_of(bus)
     one, other = (steps.job_id("r1-reduce", {"model": model}) for model in ("a", "b"))
     assert one != other
     assert one.startswith("r1-reduce-")
+    await steps.once("r1-reduce", asked, an_answer)
+    assert (await steps_of(bus)).job_id("r1-reduce", asked) == one
 
 
 def test_a_journal_entry_has_golden_bytes() -> None:

@@ -63,6 +63,17 @@ async def test_news_before_a_step_in_which_the_coordinator_ends_are_told_once(en
     assert await told(bus) == {f"before-{number}": 1 for number in range(3)}
 
 
+async def test_news_after_the_last_step_are_told_by_a_replay_that_has_nothing_to_do() -> None:
+    """The coordinator before may have ended when that step was closed."""
+    bus = MemoryBus()
+    await (await steps_on(bus)).once("r1-train", {"round": 1}, an_outcome)
+    replayed = await steps_on(bus)
+    await replayed.once("r1-train", {"round": 1}, no_outcome)
+    replayed.note("ended", "news", 1, {})
+    await replayed.settle()
+    assert await told(bus) == {"ended": 1}
+
+
 class ForgetfulBus(MemoryBus):
     """A bus that forgets the ids of messages, as NATS does after minutes: what is told again is there twice."""
 
@@ -72,10 +83,83 @@ class ForgetfulBus(MemoryBus):
 
 @pytest.mark.parametrize("bus", [MemoryBus(), ForgetfulBus()])
 async def test_a_run_that_is_replayed_to_its_end_tells_nothing_again(bus: MemoryBus) -> None:
-    await workflow(await steps_on(bus), None)
-    before = await told(bus)
-    await workflow(await steps_on(bus), None)
-    assert await told(bus) == before
+    for _ in range(2):
+        await workflow(await steps_on(bus), None)
+        assert await told(bus) == {f"before-{number}": 1 for number in range(3)}
+
+
+class SlowNewsBus(MemoryBus):
+    """A bus on which news are on their way for a while, which notes how many had come when a step was closed."""
+
+    come: int = 0
+    had_come: list[int]
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:
+        if subject == EVENT.of(project=PROJECT, run=RUN):
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.come += 1
+        elif b'"closed"' in data:
+            self.had_come.append(self.come)
+        return await super().publish(subject, data, **more)
+
+
+async def test_news_are_durable_before_the_step_is_closed_that_follows_them() -> None:
+    """Else a coordinator that ends just then never tells them: a replay tells nothing from before a closed step."""
+    bus = SlowNewsBus()
+    bus.had_come = []
+    steps = await steps_on(bus)
+    await workflow(steps, None)
+    assert bus.had_come == [1, 2, 3]
+    steps.note("ended", "news", 3, {})
+    await steps.settle()
+    assert bus.come == 4, "nothing is on its way when the run has settled"
+
+
+async def test_news_before_and_in_a_step_are_told_while_it_is_done_though_replay_ended_with_it() -> None:
+    bus = MemoryBus()
+    steps = await steps_on(bus)
+
+    async def long() -> dict[str, object]:
+        steps.note("site-answered", "news", 1, {})
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return {"told": [*await told(bus)]}
+
+    steps.note("round-began", "news", 1, {})
+    assert not await told(bus), "it may have been told before"
+    assert await steps.once("r1-train", {"round": 1}, long) == {"told": ["round-began", "site-answered"]}
+
+
+async def test_who_waits_for_a_pause_waits_until_the_owner_wants_one() -> None:
+    pause = asyncio.Event()
+    waiting = asyncio.create_task((await steps_on(MemoryBus(), pause)).paused())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    pause.set()
+    await asyncio.wait_for(waiting, 60)
+
+
+class SilentBus(MemoryBus):
+    """A bus that confirms nothing while `silent` is set."""
+
+    silent = False
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:
+        if self.silent:
+            await asyncio.Event().wait()
+        return await super().publish(subject, data, **more)
+
+
+async def test_an_abandoned_run_waits_for_no_entry_that_is_on_its_way() -> None:
+    bus = SilentBus()
+    steps, bus.silent = await steps_on(bus), True
+    closing = asyncio.create_task(steps.once("step-0", {"step": 0}, an_outcome))
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await steps.abandon()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_tidying_that_fails_ends_no_run_and_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,9 +197,13 @@ async def test_of_what_replayed_steps_may_have_left_the_last_few_are_tidied_when
     assert not tidied
     closed = [inspect.getcoroutinestate(work) == inspect.CORO_CLOSED for work in works]
     assert closed == [True, True, True, False, False], "what is dropped is closed: nobody awaits it"
-    await steps.once("step-0", {"step": 0}, an_outcome)
-    await steps.settle()
-    assert tidied == [3, 4]
+
+    async def settled() -> dict[str, object]:
+        await steps.settle()
+        return {"tidied": [*tidied]}
+
+    assert await steps.once("step-0", {"step": 0}, settled) == {"tidied": [3, 4]}, "and nothing else is awaited"
+    assert await steps.once("step-1", {"step": 1}, settled) == {"tidied": [3, 4]}, "once"
 
 
 async def test_a_step_beside_others_is_done_when_it_is_needed_or_replay_has_ended_and_told_its_outcome_once() -> None:

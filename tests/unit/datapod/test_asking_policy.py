@@ -317,6 +317,42 @@ def test_a_cautious_site_counts_by_groups_where_its_policy_opens_that_though_wha
             policy.check_asking(by_ward(), AGES)
 
 
+def test_groups_that_may_have_few_people_over_all_sites_are_refused_by_how_few():
+    wards = {"column": "ward", "kind": "category", "values": ["burns", "stroke"]}
+    policy = Policy.model_validate({"asking": {"group": 30}})
+    policy.check_asking(by_ward(subgroups=wards | {"smallest": 30}), BY_WARD)
+    said = refused(policy.check_asking, by_ward(subgroups=wards | {"smallest": 29}), BY_WARD)
+    assert "asking.group: subgroups of 29 is asked, allowed: evaluate.subgroups.smallest of 30" in said
+
+
+def test_a_job_that_does_not_insist_on_its_counts_is_answered_without_them():
+    masked = Policy.model_validate({"masking": {"required": True}})
+    asked = counting(["auroc"], 5888)
+    optional = asked.model_copy(update={"config": {"evaluate": asked.config["evaluate"] | {"optional": True}}})
+    assert "score_histograms" in refused(masked.check_asking, asked, AGES)
+    masked.check_asking(optional, AGES)
+    assert masked.counted(optional, WorkOutcome(None, 80, {}, counted="AAAA")) == ("", ("auroc",))
+
+
+def test_what_is_counted_at_evaluations_holds_up_no_training():
+    masked = Policy.model_validate({"masking": {"required": True}})
+    masked.check_asking(counting(["auroc"], 5888).model_copy(update={"kind": TaskKind.TRAIN}), AGES)
+
+
+def test_nothing_is_withheld_of_an_answer_in_which_nothing_was_counted():
+    masked = Policy.model_validate({"masking": {"required": True}})
+    assert masked.counted(counting(["auroc"], 5888), WorkOutcome(None, 80, {})) == ("", ())
+
+
+def test_noise_that_nobody_limits_opens_no_fine_counts():
+    noisy = counting(["auroc"], 5888, scale=0.001).model_copy(update={"privacy": NOISE})
+    assert "score_histograms" in refused(
+        Policy.model_validate({"masking": {"required": True}}).check_asking, noisy, AGES
+    )
+    limited = Policy.model_validate({"masking": {"required": True}, "privacy": {"epsilon": 1.0}})
+    limited.check_asking(noisy, AGES)
+
+
 def test_what_was_counted_leaves_where_the_policy_opens_how_finely():
     outcome, asked = WorkOutcome(None, 80, {}, counted="AAAA"), counting(["auroc"], 5888)
     masked = Policy.model_validate({"masking": {"required": True}})
@@ -412,6 +448,21 @@ def test_noise_that_nobody_limits_lets_a_job_choose_no_ends_of_its_own():
     assert "age cut to ends of the job's own" in said
     limited = Policy.model_validate({"masking": {"required": True}, "privacy": {"epsilon": 1.0}})
     limited.check_asking(clipped, AGES)
+
+
+@pytest.mark.parametrize("policy", [{}, {"masking": {"required": True}}])
+def test_a_job_without_noise_chooses_its_ends_itself(policy):
+    """What it asks then counts as exact, and is held to the protocols of exact sums."""
+    Policy.model_validate(policy).check_asking(ages(clip=[53.0, 54.0], scale="standard"), AGES)
+
+
+def test_a_preparation_by_classes_that_the_project_does_not_have_is_refused():
+    rule = {"prepare": [{"name": "age", "kind": "number"}]}
+    of_three = AGES.model_copy(update={"classes": 3})
+    Policy().check_asking(task(kind=TaskKind.PREPARE, config=rule | {"classes": 3}), of_three)
+    with pytest.raises(HanseError, match="4 classes are counted, the project's schema has others") as caught:
+        Policy().check_asking(task(kind=TaskKind.PREPARE, config=rule | {"classes": 4}), of_three)
+    assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
 
 
 def test_ends_of_a_jobs_own_are_refused_with_what_helps_which_for_dates_is_not_the_schema():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_datapod.cli import main
-from hanse_datapod.home.outbox import HEAD, LOG, MISSING, RESERVE, RESTORED, Leaving, Outbox, verify_log
+from hanse_datapod.home.outbox import HEAD, LOG, MISSING, RESERVE, RESERVE_BYTES, RESTORED, Leaving, Outbox, verify_log
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import LedgerHead
+from open_files import open_under
 
 
 def fill(home: Path, count: int) -> None:
@@ -153,8 +157,83 @@ def test_a_log_that_lacks_what_others_have_seen_is_not_gone_on_with_until_the_ad
     for head in (None, seen, held):
         whole.require(head)
     whole.close()
-    told = [json.loads(line)["what"] for line in (home / LOG).read_text().splitlines()]
-    assert told == ["update", MISSING, RESTORED]
+    told = [json.loads(line) for line in (home / LOG).read_text().splitlines()]
+    assert [entry["what"] for entry in told] == ["update", MISSING, RESTORED]
+    noted = {"to": "entry 2, which this site has signed", "size": 0, "digest": seen.head}
+    assert noted.items() <= told[1].items(), "a decision's digest, and no bytes that left"
+
+
+def test_what_the_administrator_has_explained_explains_nothing_that_is_found_missing_later(tmp_path: Path) -> None:
+    log, lost = Outbox(tmp_path), [LedgerHead.model_construct(entries=9, head=f"{each:064x}") for each in (1, 2)]
+    with pytest.raises(HanseError, match="shorter"):
+        log.require(lost[0])
+    log.append(Leaving(RESTORED, "the disk broke", 0))
+    log.close()
+    again = Outbox(tmp_path)
+    again.require(lost[0])
+    with pytest.raises(HanseError, match="shorter") as caught:
+        again.require(lost[1])
+    assert caught.value.code is ErrorCode.TAMPERED
+    again.close()
+
+
+def test_an_entry_has_what_is_known_of_what_leaves_and_nothing_else(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.append(Leaving("update", "subject", 1), Leaving("update", "subject", 1, task="r/r1", shape="2", masked=False))
+    outbox.close()
+    bare, known = (json.loads(line) for line in (tmp_path / LOG).read_text().splitlines())
+    assert known.keys() - bare.keys() == {"task", "shape", "masked"}
+    assert (known["task"], known["shape"], known["masked"]) == ("r/r1", "2", False)
+
+
+def test_an_outbox_holds_its_log_alone_open_until_it_is_closed(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.append(Leaving("update", "subject", 1))
+    held = open_under(tmp_path)
+    assert held
+    assert not [path for path in held if path.endswith(RESERVE)]
+    outbox.close()
+    assert not open_under(tmp_path)
+
+
+def test_the_reserve_is_the_owners_and_has_its_bytes_on_the_disk(tmp_path: Path) -> None:
+    Outbox(tmp_path).close()
+    found = (tmp_path / RESERVE).stat()
+    assert (stat.S_IMODE(found.st_mode), found.st_size) == (0o600, RESERVE_BYTES)
+
+
+def test_a_reserve_that_the_disk_had_no_room_for_is_made_by_the_next_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        outbox = Outbox(tmp_path)
+    assert not (tmp_path / RESERVE).exists(), "a part of it would be taken for the whole"
+    outbox.append(Leaving("update", "subject", 1))
+    assert (tmp_path / RESERVE).stat().st_size == RESERVE_BYTES
+    outbox.close()
+
+
+def test_a_full_disk_without_a_reserve_is_said_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, tries = Outbox(tmp_path), list[int]()
+    (tmp_path / RESERVE).unlink()
+
+    def full(*_: object) -> None:
+        tries.append(1)
+        raise HanseError(ErrorCode.NO_SPACE, "outbox.jsonl: no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox._log, "append", full)
+        with pytest.raises(HanseError) as caught:
+            outbox.append(Leaving("update", "subject", 1))
+    assert (caught.value.code, tries) == (ErrorCode.NO_SPACE, [1])
+    assert (outbox.head()[0], (tmp_path / RESERVE).exists()) == (0, False)
+    outbox.close()
 
 
 def _head(home: Path) -> LedgerHead:

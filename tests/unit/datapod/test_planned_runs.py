@@ -20,6 +20,7 @@ from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import NAME, PLAN
 from hanse_schemas.job import check_job
 from hanse_workflows.preparing import rounds_after
@@ -50,6 +51,12 @@ def run_of(section: dict[str, Any], *, follows: bool = True) -> list[Task]:
         if number % EVERY == 0:
             rounds.append(asked(TaskKind.EVALUATE, number, CONFIG, section))
     return [*(before if "preparation" in section else []), *rounds]
+
+
+def planned(first: Task, *, examples: int = EXAMPLES, model: Path | None = None) -> ReleasePlan | None:
+    """What the first charged task of a run says of all of it."""
+    assert first.privacy is not None
+    return plan_of(first, first.privacy, PrivacyPolicy(), examples=examples, model=model, units=None)
 
 
 def played(home: Path, tasks: list[Task], policy: PrivacyPolicy | None = None, **more: Any) -> float:
@@ -109,7 +116,7 @@ def test_a_run_that_evaluates_nothing_is_of_one_kind_though_its_metrics_would_ha
     evaluate: dict[str, Any],
 ) -> None:
     first = asked(TaskKind.TRAIN, 1, CONFIG | {"evaluate": evaluate}, WITHOUT)
-    assert plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
+    assert planned(first) is None
 
 
 def test_a_run_goes_to_its_end_by_terms_of_what_its_releases_cost_together_and_a_round_more_does_not(
@@ -147,9 +154,9 @@ def test_the_hub_tells_a_preparation_with_noise_what_follows_as_sites_read_it() 
     told = rounds_after(job)
     assert told["follows"].keys() == FOLLOWS["follows"].keys()
     first = asked(TaskKind.PREPARE, 0, COLUMNS | json.loads(json.dumps(told)), SECTION)
-    found = plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None)
+    found = planned(first)
     assert found is not None
-    known = plan_of(run_of(SECTION)[0], PrivacyPolicy(), examples=EXAMPLES, model=None, units=None)
+    known = planned(run_of(SECTION)[0])
     assert found == known
     assert found.note.startswith("dp_sgd")
 
@@ -163,7 +170,7 @@ def test_the_hub_tells_a_preparation_with_noise_what_follows_as_sites_read_it() 
 )  # fmt: skip
 def test_what_follows_and_cannot_be_read_is_a_plan_that_holds_nothing(follows: Any, *, read: bool) -> None:
     first = asked(TaskKind.PREPARE, 0, COLUMNS | {"follows": follows}, SECTION)
-    found = plan_of(first, PrivacyPolicy(), examples=EXAMPLES, model=None, units=None)
+    found = planned(first)
     assert (found is not None) is read
     assert found is None or found.reached({Event("gaussian", 3.0): 1}) is found.reached({Event("pure", 1.0): 1}) is None
 
@@ -172,12 +179,12 @@ def test_what_follows_and_cannot_be_read_is_a_plan_that_holds_nothing(follows: A
 def test_whether_there_is_a_plan_does_not_depend_on_how_many_examples_there_are(examples: int) -> None:
     """The ledger's head, which is told, counts its entries."""
     section = {name: value for name, value in SECTION.items() if name != "metrics"}
-    assert plan_of(run_of(section)[0], PrivacyPolicy(), examples=examples, model=None, units=None) is not None
+    assert planned(run_of(section)[0], examples=examples) is not None
 
 
 def test_noise_by_the_models_size_has_no_plan_without_a_model() -> None:
     section = WITHOUT | {"mechanism": "staircase"}
-    assert plan_of(run_of(section)[0], PrivacyPolicy(), examples=EXAMPLES, model=None, units=None) is None
+    assert planned(run_of(section)[0]) is None
 
 
 def test_the_command_says_by_what_charges_are_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, check_policy, load_policy
+from hanse_datapod.policy.site_policy import (
+    LimitPolicy,
+    OutputPolicy,
+    Policy,
+    SiteCodePolicy,
+    check_policy,
+    load_policy,
+)
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task, TaskKind
@@ -20,7 +27,7 @@ DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"
 def test_the_default_policy_allows_no_site_code_and_no_round_of_one_site() -> None:
     policy = load_policy(None)
     assert policy == Policy()
-    assert policy.site_code.digests == ()
+    assert policy.site_code == SiteCodePolicy(digests=(), approvals=False, flower=None, nvflare=None)
     assert policy.minimum_participants == 2
     assert policy.limits == LimitPolicy(
         seconds=3600, memory_mib=None, model_mib=4096, mib_a_day=None, processes=1
@@ -130,6 +137,17 @@ def test_only_the_models_that_are_named_are_trained() -> None:
         with pytest.raises(HanseError, match="models") as caught:
             policy.check(task(config=config))
         assert caught.value.code is ErrorCode.POLICY
+
+
+def test_messages_that_name_no_model_are_not_held_to_the_models_that_are_named() -> None:
+    asked = {"prepare": [{"name": "age", "kind": "number"}]}
+    Policy(models=("mlp",)).check(task(kind=TaskKind.PREPARE, config=asked))
+
+
+def test_a_workflow_that_is_no_study_is_refused_without_a_word_on_studies() -> None:
+    with pytest.raises(HanseError, match="workflows: cyclic is asked") as caught:
+        Policy().check(task(workflow="cyclic"))
+    assert "studies" not in (caught.value.hint or "")
 
 
 def test_too_few_examples_are_refused_and_the_number_is_told_unless_it_must_stay_hidden() -> None:

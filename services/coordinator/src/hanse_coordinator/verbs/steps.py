@@ -133,12 +133,11 @@ class Steps:
             Paused: as the owner wants.
         """
         self.check_pause()
-        if not self.live.is_set():
-            self.live.set()
-            self._tell_held()
-            for work in self._at_live:
-                self.later(work)
-            self._at_live.clear()
+        self.live.set()
+        self._tell_held()
+        for work in self._at_live:
+            self.later(work)
+        self._at_live.clear()
 
     def check_pause(self) -> None:
         """Raises Paused where the owner wants it."""
@@ -198,7 +197,6 @@ class Steps:
         """Stop the background work at once: another coordinator has the run, or this one is stopping."""
         for work in self._at_live:
             work.close()
-        self._at_live.clear()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

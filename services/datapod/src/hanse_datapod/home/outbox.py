@@ -116,8 +116,7 @@ class Outbox:
             HanseError: TAMPERED where it lacks something, and the administrator has not said why.
         """
         with self._lock:
-            new = head is not None and (head.entries, head.head) not in self._known
-            if self._lacking is None or (head is not None and new):
+            if self._lacking is None or (head is not None and (head.entries, head.head) not in self._known):
                 self._lacking = self._look(head)
         if head is not None and head.head not in self._lacking and (head.entries, head.head) not in self._known:
             self.append(Leaving(MISSING, f"entry {head.entries}, which this site has signed", 0, head.head))

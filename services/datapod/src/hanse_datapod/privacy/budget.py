@@ -21,7 +21,7 @@ from hanse_datapod.privacy.turn_of import turn_of
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import LedgerHead, Result, Task, TaskKind
+from hanse_fabric.messages import LedgerHead, PrivacyTerms, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_schemas.terms import AT_DELTA
 
@@ -68,12 +68,16 @@ class SiteBudget:
             HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
                 site cannot keep; TAMPERED for a damaged ledger; NO_SPACE.
         """
-        reservation = charges_of(task, self._home, self._policy.accountant, examples=examples, model=model, units=units)
+        if (terms := task.privacy) is None:
+            return None
+        reservation = charges_of(
+            task, terms, self._home, self._policy.accountant, examples=examples, model=model, units=units
+        )
         if reservation is None:
             return None
         from hanse_privacy.ledger import Budget
 
-        plan = plan_of(task, self._policy, examples=examples, model=model, units=units)
+        plan = plan_of(task, terms, self._policy, examples=examples, model=model, units=units)
         turn = turn_of(task, self._turns_of, self._home)
         ledger = self._open()
         self._look_back(ledger, task)
@@ -82,19 +86,18 @@ class SiteBudget:
                 *reservation.charges, turn=turn, run=None if most is None else Budget(most, AT_DELTA), plan=plan
             )
         except HanseError as error:
-            raise self._told(error, task) from None
+            raise self._told(error, task.project, terms) from None
         _report_metrics(task.project, balance)
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
         return reservation
 
-    def _told(self, error: HanseError, task: Task) -> HanseError:
+    def _told(self, error: HanseError, project: str, terms: PrivacyTerms) -> HanseError:
         """A refusal as it may leave: where this charge or an earlier one follows from how many examples there are, its
         figures tell that; so does what the same work was charged as before, whose noise is made for them."""
         if error.code not in (ErrorCode.POLICY, ErrorCode.CONFLICT) or not self._hidden:
             return error
-        by_examples = task.privacy is not None and task.privacy.privacy.mechanism == "dp_sgd"
-        if not by_examples and not self._open().by_examples(task.project):
+        if terms.privacy.mechanism != "dp_sgd" and not self._open().by_examples(project):
             return error
         if error.code is ErrorCode.CONFLICT:
             return unfit(
@@ -120,13 +123,15 @@ class SiteBudget:
         Raises:
             HanseError: INVALID_INPUT for terms that no site can keep; TAMPERED.
         """
-        charges = expected_charges(task, rounds, self._policy, examples=examples, units=units)
+        if (terms := task.privacy) is None:
+            return True
+        charges = expected_charges(task, terms, rounds, self._policy, examples=examples, units=units)
         if charges is None:
             return None
         from hanse_privacy.ledger import Budget
 
         affords = partial(self._open().affords, run=None if most is None else Budget(most, AT_DELTA))
-        limited, unsure = self._policy.has_ceiling(task.project) or most is not None, stands_for_all(task, examples)
+        limited, unsure = self._policy.has_ceiling(task.project) or most is not None, stands_for_all(terms, examples)
         # What stands for charges of another kind adds up otherwise: it says no where one is too much even alone.
         alone = [[charge] for charge in charges] if unsure else [charges]
         if limited and not all(affords(*each, alone=True) for each in alone):
@@ -134,17 +139,17 @@ class SiteBudget:
         if self._hides_balance(task.project) and self._policy.has_ceiling(task.project):
             # Whoever asks often enough would close in on what remains. What is too much even alone tells nothing of it.
             return None
-        if limited and unsure and not self._no_dearer(task, charges):
+        if limited and unsure and not self._no_dearer(task.project, terms, charges):
             return None
         if affords(*charges):
             return True
         return None if unsure else False
 
-    def _no_dearer(self, task: Task, charges: Sequence[Charge]) -> bool:
+    def _no_dearer(self, project: str, terms: PrivacyTerms, charges: Sequence[Charge]) -> bool:
         """Whether charges cost no more than what stands for them, as `expected_charges` has it."""
-        if task.privacy is None or task.privacy.privacy.mechanism != "dp_sgd":
+        if terms.privacy.mechanism != "dp_sgd":
             return True
-        return len(charges) == 1 and self._open().is_unspent(task.project)
+        return len(charges) == 1 and self._open().is_unspent(project)
 
     def remaining(self, project: str) -> float | None:
         """Epsilon that is left to a project, for its owner; None where there is no ceiling, or nobody may hear it."""

@@ -13,7 +13,7 @@ from hanse_datapod.privacy.preparation import is_private_preparation, preparatio
 from hanse_datapod.privacy.reservation import Reservation
 from hanse_datapod.privacy.turn_of import is_correlated
 from hanse_fabric.errors import invalid
-from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.events import Event
@@ -26,11 +26,13 @@ WHOLE_RUN = "whole run"
 
 
 def charges_of(
-    task: Task, home: str, accountant: AccountantName, *, examples: int, model: Path | None, units: int | None
-) -> Reservation | None:
-    """What a task will be charged, and what its worker is told then. None: it has no privacy terms.
+    task: Task, terms: PrivacyTerms, home: str, accountant: AccountantName, *, examples: int, model: Path | None,
+    units: int | None,
+) -> Reservation | None:  # fmt: skip
+    """What a task will be charged, and what its worker is told then. None: nothing that it tells has noise.
 
     Args:
+        terms: the task's.
         home: ends the names of its charges (`name_of`).
         examples: of the site's training data.
         model: the received model's file, whose size staircase noise depends on.
@@ -42,14 +44,14 @@ def charges_of(
     covered = covered_metrics(task)
     prepares = is_private_preparation(task)
     evaluates = task.kind is TaskKind.EVALUATE and covered is not None
-    if task.privacy is None or not (task.kind is TaskKind.TRAIN or prepares or evaluates):
+    if not (task.kind is TaskKind.TRAIN or prepares or evaluates):
         return None
     told: dict[str, Any] = {}
     charges: list[Charge] = []
-    charge, placement = partial(_charge, task, task.privacy.attempt, home), task.privacy.privacy.placement
+    charge, placement = partial(_charge, task, terms.attempt, home), terms.privacy.placement
     if task.kind is TaskKind.TRAIN:
         noise, told = terms_of_work(
-            task.privacy, task.participant, task.config, examples=examples,
+            terms, task.participant, task.config, examples=examples,
             coordinates=None if model is None else partial(numbers_of, model), units=units,
             accountant=accountant, ring=None if task.masking is None else task.masking.ring,
         )  # fmt: skip

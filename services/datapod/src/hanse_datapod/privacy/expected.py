@@ -28,15 +28,15 @@ _READ = ("train", "evaluate")
 """Sections that say what rounds and evaluations cost."""
 
 
-def stands_for_all(task: Task, examples: int | None) -> bool:
+def stands_for_all(terms: PrivacyTerms, examples: int | None) -> bool:
     """Whether what `expected_charges` gives costs as much alone, and somewhat else beside other charges, also of the
     same run: of a preparation, or of metrics."""
-    mechanism = None if task.privacy is None else task.privacy.privacy.mechanism
+    mechanism = terms.privacy.mechanism
     return mechanism in _SIZED and not (mechanism == "dp_sgd" and examples is not None)
 
 
 def expected_charges(
-    task: Task, rounds: int, policy: PrivacyPolicy, *, examples: int | None, units: int | None
+    task: Task, terms: PrivacyTerms, rounds: int, policy: PrivacyPolicy, *, examples: int | None, units: int | None
 ) -> list[Charge] | None:
     """The charges of a run in which the site trains in so many rounds.
 
@@ -44,7 +44,8 @@ def expected_charges(
     there are: one example, sampled always, and one number stand for all.
 
     Args:
-        task: of the run, with privacy terms.
+        task: of the run.
+        terms: the task's.
         examples, units: of the site's data; None: the charges may not depend on them.
 
     Returns:
@@ -55,22 +56,20 @@ def expected_charges(
     """
     from hanse_privacy.ledger import Charge
 
-    if task.privacy is None:
-        return []
-    privacy = task.privacy.privacy
+    privacy = terms.privacy
     given = privacy.site_epsilon.get(task.participant, privacy.epsilon) is not None
-    if stands_for_all(task, examples) and not given:
+    if stands_for_all(terms, examples) and not given:
         return None
     prepares = TaskKind.PREPARE.value in task.config.get("kinds", ())
     releases = _releases(
-        task, task.privacy, rounds, policy, examples=examples or 1, coordinates=lambda: 1,
+        task, terms, rounds, policy, examples=examples or 1, coordinates=lambda: 1,
         units=None if examples is None else units, prepares=prepares,
     )  # fmt: skip
     return [Charge(task.project, task.run, "check", event, count) for event, count in releases]
 
 
 def plan_of(
-    task: Task, policy: PrivacyPolicy, *, examples: int, model: Path | None, units: int | None
+    task: Task, terms: PrivacyTerms, policy: PrivacyPolicy, *, examples: int, model: Path | None, units: int | None
 ) -> ReleasePlan | None:
     """All that the run of its first charged task will release at this site, as far as that task says it; None where all
     is of one kind, or where the task does not say it.
@@ -79,8 +78,7 @@ def plan_of(
     to more. Whether there is one depends on nothing that the site does not tell, for hubs hear how many entries its
     ledger has: a sample that is always of all examples makes steps and preparation one kind.
     """
-    terms = task.privacy
-    if terms is None or (model is None and terms.privacy.mechanism == "staircase"):
+    if model is None and terms.privacy.mechanism == "staircase":
         return None
     prepares = task.kind is TaskKind.PREPARE
     if prepares:
