@@ -154,8 +154,10 @@ def test_a_log_that_lacks_what_others_have_seen_is_not_gone_on_with_until_the_ad
     again.append(Leaving(RESTORED, "the disk broke", 0))
     again.close()
     whole = Outbox(home)
+    assert not whole.knows(seen)
     for head in (None, seen, held):
         whole.require(head)
+    assert whole.knows(seen), "it is not looked for again"
     whole.close()
     told = [json.loads(line) for line in (home / LOG).read_text().splitlines()]
     assert [entry["what"] for entry in told] == ["update", MISSING, RESTORED]
