@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,7 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hanse.embedded.dying import die_with_parent
 from hanse_fabric import forking
 
 PROGRAMS = {"hanse": "hanse.cli", "hanse_datapod": "hanse_datapod.cli"}
@@ -71,20 +69,12 @@ class Commands:
 @contextmanager
 def commands(folder: Path) -> Iterator[Commands]:
     """A nursery of commands while inside. It forks from one thread, so numpy, where it is loaded, must begin none."""
-    at, log = folder / "socket", folder / "log"
-    with log.open("wb") as output:
-        nursery = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(at)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent,
-        )  # fmt: skip
-    end = time.monotonic() + 60
-    while not at.exists():
-        assert nursery.poll() is None, log.read_text()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    yield Commands(at)
-    nursery.kill()
-    nursery.wait()
+    from listening import listening  # not for the program that this file is: it does not look into this folder
+
+    at = folder / "socket"
+    argv = [sys.executable, "-P", __file__, str(at)]
+    with listening(argv, at, folder / "log", os.environ | {"OPENBLAS_NUM_THREADS": "1"}):
+        yield Commands(at)
 
 
 def _run(asked: forking.Order) -> int:

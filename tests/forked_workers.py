@@ -57,11 +57,13 @@ def started() -> Iterator[Nursery]:
     """Such a process, while inside."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = process._environment(process._TRAINING, 1)
-    with here, there:
+    with there:
         nursery = subprocess.Popen([sys.executable, "-P", __file__], stdin=there.fileno(), env=environment)
-        there.close()
-        yield Nursery(here, environment)
-    nursery.wait(60)
+    try:
+        with here:
+            yield Nursery(here, environment)
+    finally:
+        nursery.wait(60)  # it ends where nobody can give an order any more
 
 
 def _adopt_orphans(whether: bool) -> None:

@@ -157,10 +157,8 @@ def killed(folder: Path, process: str, mode: str, every: int, calm: list[Calm] |
             assert [number for _, number, _ in entries[1:]] == [1, 2]
         return record.model_digest, sorted(turns.items())
 
-    # A round is asked for once more, not thrice: its only aggregator dies once in it.
-    apart = 14 if process == "aggregator-0" else None
     return outcomes_when_killed(
-        folder, NAMES, shared_job(mode, rounds=2), every=every, apart=apart, process=process, told=told,
+        folder, NAMES, shared_job(mode, rounds=2), every=every, process=process, told=told,
         worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1, calm=calm,
     )  # fmt: skip
 

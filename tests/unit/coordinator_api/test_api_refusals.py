@@ -104,10 +104,10 @@ def turns(**changes: Any) -> dict[str, Any]:
         (turns(matrix={"name": "banded", "bands": 3}), "privacy.matrix.bands: 3 is not 1 to the number of rounds, 2"),
         (turns(matrix={"name": "blt", "buffers": 3}), "privacy.matrix.buffers: 3 is not 1 to the number of rounds, 2"),
         (turns(min_separation=3), "privacy.min_separation: 3 is not 1 to the number of rounds, 2"),
-        ({"model": {"name": "mlp", "dropout": 1}}, "mlp.dropout: Input should be less than 1 (given 1)"),
+        ({"model": {"name": "mlp", "dropout": 1}}, "model: dropout: Input should be less than 1 (given 1)"),
         (
             {"model": {"name": "mlp", "hidden": [6], "normalization": "kernel", "kernel": {"dropout": 1}}},
-            "mlp.kernel.dropout: Input should be less than or equal to 0.999 (given 1)",
+            "model: kernel.dropout: Input should be less than or equal to 0.999 (given 1)",
         ),
         (
             {"model": {"name": "mlp", "hidden": [6], "normalization": "group", "groups": 4}},

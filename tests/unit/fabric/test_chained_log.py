@@ -177,3 +177,36 @@ def test_a_line_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match="a line of the log is not as it was written") as raised:
         entry_of(line.replace(b'"n":1', b'"n":2'))
     assert raised.value.code is ErrorCode.TAMPERED
+
+
+LONG = "x" * 200_000
+"""More than is read of a log's end at first."""
+
+
+def test_a_log_whose_last_line_is_long_is_opened_again(tmp_path: Path) -> None:
+    written(tmp_path, {"n": 1}, {"n": LONG}).close()
+    again = ChainedLog(tmp_path, NAME)
+    assert (again.entries, again.torn) == (2, 0)
+    again.append({"n": 3})
+    again.close()
+    assert [entry["n"] for entry in read_chain(tmp_path, NAME)] == [1, LONG, 3]
+
+
+@pytest.mark.parametrize("before", ["short", LONG])
+def test_a_long_line_that_a_crash_has_torn_is_removed(tmp_path: Path, before: str) -> None:
+    written(tmp_path, {"n": before}).close()
+    path = tmp_path / f"{NAME}.jsonl"
+    whole, torn = path.stat().st_size, b'{"n":"' + LONG.encode()
+    with path.open("ab") as log:
+        log.write(torn)
+    again = ChainedLog(tmp_path, NAME)
+    assert (again.entries, again.torn, again.size, path.stat().st_size) == (1, len(torn), whole, whole)
+    again.close()
+
+
+def test_a_log_that_begins_with_a_long_line_that_was_torn_is_begun_anew(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    (tmp_path / f"{NAME}.jsonl").write_text(LONG)
+    again = ChainedLog(tmp_path, NAME)
+    assert (again.entries, again.torn, again.size) == (0, len(LONG), 0)
+    again.close()

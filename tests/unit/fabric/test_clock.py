@@ -7,7 +7,7 @@ import gc
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC
 from typing import Any
 
@@ -220,7 +220,7 @@ def test_virtual_time_stands_still_while_a_thread_works_even_after_its_caller_wa
     assert times == [0.0]
 
 
-def test_a_thread_may_wait_for_the_loop_that_runs_it_and_a_call_without_one_is_told_so() -> None:
+def test_a_thread_may_wait_for_the_loop_that_runs_it_and_a_call_without_one_is_told_so_by_whomever_it_asks() -> None:
     clock = VirtualClock()
 
     async def answer() -> str:
@@ -238,8 +238,14 @@ def test_a_thread_may_wait_for_the_loop_that_runs_it_and_a_call_without_one_is_t
             finally:
                 asked.close()
 
-        with pytest.raises(RuntimeError, match="needs a thread"):
-            await asyncio.to_thread(asking)
+        def asking_by_another() -> str:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(asking).result()
+
+        for call in (asking, asking_by_another):
+            with pytest.raises(RuntimeError, match="needs a thread"):
+                await asyncio.to_thread(call)
+        assert await loop.run_in_executor(loop.threads, asking_by_another) == "answer"
         return await loop.run_in_executor(loop.threads, asking)
 
     assert clock.run(main()) == "answer"

@@ -54,6 +54,15 @@ def test_a_name_that_two_packages_offer_is_refused_naming_both_even_where_one_is
     assert find(STRATEGIES, "krum").built_in
 
 
+def test_a_folder_of_the_path_that_cannot_be_looked_at_is_in_nobodys_way(installed, monkeypatch):
+    """Such as one in a home that this user may not enter; here, one whose name is longer than any."""
+    installed("winsorized", WINSORIZED, WINSORIZED_ENTRY)
+    monkeypatch.syspath_prepend("x" * 5000)
+    assert "winsorized_mean" in names(STRATEGIES)
+    plugins.look_again()
+    assert "winsorized_mean" in names(STRATEGIES)
+
+
 def test_a_plugin_that_raises_when_it_is_imported_is_named_and_is_in_nobody_elses_way(installed):
     installed("broken", "1 / 0", {"hanse.algorithms": {"broken_steps": "broken:Steps"}})
     assert "broken_steps" in names(ALGORITHMS)

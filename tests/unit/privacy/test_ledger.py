@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,10 +17,13 @@ from hypothesis import strategies as st
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_privacy.accounting import rdp
+from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.accounting.terms import SampledTraining, round_noise
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, verify_ledger
+from hanse_privacy.totals import Total
 
 CHEAP = Event("pure", 0.3)
 PURE = Budgets(site=Budget(2.0, 0.0), project=Budget(1.0, 0.0), projects={"beta": Budget(1.5, 0.0)})
@@ -394,3 +399,23 @@ def test_a_run_whose_noise_is_made_for_all_that_may_be_spent_of_it_ends_and_one_
     ledger.reserve(asked(5, home="/0123456789abcdef"), run=most)  # of another site that shares the ledger
     ledger.reserve(asked(5))  # of terms that do not say
     ledger.close()
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_what_a_ledger_knows_of_very_many_unlike_releases_is_worked_out_once(
+    monkeypatch: pytest.MonkeyPatch, accountant: AccountantName
+) -> None:
+    """Else each reservation of a long ledger would take seconds, or minutes."""
+    made = Counter[float]()
+
+    def noted(event: Event, orders: tuple[float, ...]) -> rdp.Curve:
+        made[event.amount] += 1
+        return event.amount * np.asarray(orders)
+
+    monkeypatch.setattr(rdp, "_curve", noted)
+    total = Total()
+    amounts = [1.0 + number / 1000 for number in range(5000)]
+    total.add([(Event("pure", amount), 1) for amount in amounts], None)
+    for more in (7.0, 8.0):
+        total.with_more([(Event("pure", more), 1)], None).epsilon(1e-5, accountant)
+    assert made == Counter([*amounts, 7.0, 8.0])

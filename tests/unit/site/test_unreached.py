@@ -57,3 +57,17 @@ async def test_what_stands_in_the_way_is_told_in_words(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match="Connection refused") as raised:
         await told_ca(gone, f"sha256:{'0' * 64}", timeout=5.0)
     assert raised.value.message == f"hub {gone}: Connection refused"
+
+
+@pytest.mark.parametrize("kind", ["http", "socks5h"])
+async def test_where_the_proxy_is_not_reached_it_is_named(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Or an administrator would look for the fault at the hub."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("HANSE_PROXY", f"{kind}://name:secret@127.0.0.1:{port}")
+    hub = "https://hub.example.org"
+    wanted = f"hub {hub}, through the proxy {kind}://127.0.0.1:{port}: Connection refused"
+    assert await refusal(hub) == wanted
+    with pytest.raises(HanseError) as raised:
+        await told_ca(hub, f"sha256:{'0' * 64}", timeout=5.0)
+    assert raised.value.message == wanted

@@ -123,3 +123,13 @@ def test_a_run_that_leaves_a_model_says_nothing_of_the_kind() -> None:
     told: list[str] = []
     conduct(job_of(), sites(), told=lambda _kind, _round, data: told.append(str(data)))
     assert not [each for each in told if "without a model" in each]
+
+
+@pytest.mark.parametrize("how", ["note", "audit"])
+def test_a_number_that_is_not_finite_is_told_to_nobody_and_ends_the_run(how: str) -> None:
+    async def tells(run: Verbs) -> None:
+        told = {"loss": {"north": float("nan")}}
+        run.note("judged", "r1", round=1, **told) if how == "note" else run.audit("judged", "r1", **told)
+
+    with pytest.raises(RunFailure, match=r"judged r1: loss has a number that is not finite \(\{'north': nan\}\)"):
+        conduct(job_of(), sites(), workflow=Workflow(tells))

@@ -21,6 +21,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 ORIGIN = "0" * 64
 _TAIL = 64 << 10
+"""So much of a log's end is read at first: most lines are far shorter."""
 
 Entry = dict[str, Any]
 
@@ -135,8 +136,7 @@ class ChainedLog:
 
     def _resume(self) -> tuple[int, str, int]:
         """(sequence, hash) of the newest whole line, and the bytes of a torn one after it."""
-        start = max(0, self._size - _TAIL)
-        tail = os.pread(self._log, self._size - start, start)
+        tail = self._end()
         whole = tail[: tail.rfind(b"\n") + 1]
         torn = len(tail) - len(whole)
         self._size -= torn
@@ -152,6 +152,15 @@ class ChainedLog:
         if entry["sequence"] == sequence and entry["hash"] != previous:
             raise _tampered(self._name, "its last line is not the one that it ended with")
         return entry["sequence"], entry["hash"], torn
+
+    def _end(self) -> bytes:
+        """The log from some place before its newest whole line on: that line may be long, and so may a torn one."""
+        length = _TAIL
+        while True:
+            tail = os.pread(self._log, length, max(0, self._size - length))
+            if length >= self._size or tail.count(b"\n") > 1:
+                return tail
+            length *= 2
 
 
 class ChainReader:

@@ -215,8 +215,14 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[Plugin,
 
 
 def _written(path: tuple[str, ...]) -> tuple[int, ...]:
-    """When something was last put into or taken out of each folder; 0 where there is none."""
-    return tuple(Path(folder).stat().st_mtime_ns if Path(folder).exists() else 0 for folder in path)
+    """When something was last put into or taken out of each folder; 0 of what cannot be looked at."""
+    times = []
+    for folder in path:
+        try:
+            times.append(Path(folder).stat().st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return tuple(times)
 
 
 def _package(entry: EntryPoint) -> tuple[str, bool]:

@@ -116,6 +116,15 @@ def refusals() -> tuple[type[Exception], ...]:
     return (ClientHttpProxyError, ProxyError)
 
 
+def unreached() -> tuple[type[Exception], ...]:
+    """What a session of aiohttp raises beside its own errors where a proxy is not reached."""
+    if "aiohttp_socks" not in sys.modules:
+        return ()
+    from aiohttp_socks import ProxyConnectionError, ProxyTimeoutError
+
+    return (ProxyConnectionError, ProxyTimeoutError)
+
+
 def refused_by_proxy(url: str, error: Exception) -> HanseError:
     """The error of one of `refusals`."""
     found, status = proxy_for(url), getattr(error, "status", None)

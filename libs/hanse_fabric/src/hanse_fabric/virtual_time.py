@@ -79,7 +79,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.working = 0  # calls in threads that have not ended
         self.threads = ThreadPoolExecutor(_THREADS, "virtual-time")
         self._called = threading.Event()
-        self._calling: int | None = None  # the thread in which the loop makes a blocking call itself
+        self._others: list[threading.Thread] | None = None  # that were there when the blocking call began that it makes
         super().__init__(_IdleSelector(self))
         self._clock_resolution = _RESOLUTION_S
 
@@ -108,7 +108,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 take(outcome)
 
         events._set_running_loop(None)
-        self._calling = threading.get_ident()
+        self._others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
         try:
             made = func(*args)
         except Exception as error:
@@ -116,7 +116,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         else:
             self.call_soon(end, ended.set_result, made)
         finally:
-            self._calling = None
+            self._others = None
             events._set_running_loop(self)
         return ended
 
@@ -132,11 +132,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
         closing: object = self.create_task  # by which Python closes an async generator that is garbage: nobody waits
-        if self._calling == threading.get_ident() and callback != closing:
+        if self._is_of_a_call_made_here() and callback != closing:
             raise RuntimeError("a blocking call that asks the loop needs a thread: run_in_executor(loop.threads, ...)")
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._called.set()
         return handle
+
+    def _is_of_a_call_made_here(self) -> bool:
+        """Whether this is the blocking call that the loop makes now, or a thread that it has started. The loop turns to
+        nobody before the call ends, which may wait for that thread."""
+        return self._others is not None and threading.current_thread() not in self._others
 
     def answer(self, asked: Coroutine[Any, Any, _T]) -> _T:
         """Called in a thread: run `asked` in the loop and wait for its result. Meanwhile the thread does not work, so

@@ -219,7 +219,7 @@ def read_experiment(path: Path, *, seeds: int | None = None, rounds: int | None 
     try:
         experiment = Experiment.model_validate(body)
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: {explain(error)}") from None
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: {explain(error, Experiment)}") from None
     changed: dict[str, Any] = {}
     if seeds is not None:
         changed["seeds"] = experiment.seeds[:seeds]

@@ -260,7 +260,7 @@ def _preparation(given: Any) -> Any:
     try:
         return Preparation.model_validate(given).model_dump(mode="json")
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}") from None
+        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error, Preparation)}") from None
 
 
 def _said(value: Any) -> Any:

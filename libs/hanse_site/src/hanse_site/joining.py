@@ -27,7 +27,7 @@ from hanse_schemas.http.errors import ErrorAnswer
 from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, Preview, check_clocks
 from hanse_schemas.http.reading import read, write
 from hanse_site.identity import parse_schema
-from hanse_site.unreached import certificate_error, why
+from hanse_site.unreached import certificate_error, failures, unreached, why
 
 _MAX_REPLY = 1 << 20
 
@@ -139,17 +139,13 @@ async def _exchanged(method: str, url: str, ca: Path | None, timeout: float, clo
             status = answer.status
     except refusals() as error:
         raise refused_by_proxy(url, error) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except failures() as error:
         if certificate_error(error) is not None:
             raise HanseError(
                 ErrorCode.UNAVAILABLE, f"hub {url}: its certificate is refused ({why(error)})",
                 hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
             ) from error  # fmt: skip
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"hub {url}: {why(error)}",
-            hint="check the address and the network",
-        ) from error
+        raise unreached(url, error) from error
     try:
         said = json.loads(data)
         if status in (200, 201):

@@ -264,7 +264,7 @@ class SiteLink:
 
     async def _hand_in(self, kind: Door, data: bytes, seconds: float, **about: str) -> None:
         """Until it is written down. What comes when the step has closed is of no use to anybody, and no error."""
-        once = min(10.0, max(seconds, 1.0))
+        once = min(10.0, max(seconds / 3, 1.0))  # who has it may die with it: there is time for another try
         try:
             await keep_trying(lambda: self.doors.ask(kind, data, timeout=once, **about), seconds, self.bus.clock)
         except HanseError as error:

@@ -63,4 +63,4 @@ async def _read(form: type[View], identity: SiteIdentity, place: str, clock: Clo
     try:
         return read(form, told)
     except ValidationError as error:
-        raise HanseError(ErrorCode.UNAVAILABLE, f"{url}: {explain(error)}", hint="is this a Hanse hub?") from None
+        raise HanseError(ErrorCode.UNAVAILABLE, f"{url}: {explain(error, form)}", hint="is this a Hanse hub?") from None

@@ -14,7 +14,7 @@ import aiohttp
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.proxies import refusals, refused_by_proxy, session_options
 from hanse_fabric.tls import fingerprint
-from hanse_site.unreached import why
+from hanse_site.unreached import failures, unreached
 
 _MAX_REPLY = 1 << 16
 _FORM = re.compile(r"sha256:[0-9a-f]{64}")
@@ -62,11 +62,8 @@ async def _ask(hub: str, timeout: float) -> str:
             data = await answer.content.read(_MAX_REPLY)
     except refusals() as error:
         raise refused_by_proxy(hub, error) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise HanseError(
-            ErrorCode.UNAVAILABLE, f"hub {hub}: {why(error)}",
-            hint="check the address and the network",
-        ) from error  # fmt: skip
+    except failures() as error:
+        raise unreached(hub, error) from error
     try:
         pem = json.loads(data).get("ca")
     except (ValueError, RecursionError, AttributeError):

@@ -7,12 +7,31 @@ import ssl
 
 import aiohttp
 
+from hanse_fabric import proxies
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What a session of aiohttp raises where nobody is reached."""
+    return (aiohttp.ClientError, TimeoutError, OSError, *proxies.unreached())
+
+
+def unreached(url: str, error: BaseException) -> HanseError:
+    """The error of a hub that is not reached; with the proxy, where there is one, for it may be that which is not."""
+    proxy = proxies.proxy_for(url)
+    by = "" if proxy is None else f", through the proxy {proxy.shown}"
+    return HanseError(
+        ErrorCode.UNAVAILABLE, f"hub {url}{by}: {why(error)}", hint="check the address and the network"
+    )  # fmt: skip
+
 
 def why(error: BaseException) -> str:
     """What the system or TLS says of it."""
     if (refused := certificate_error(error)) is not None:
         return getattr(refused, "verify_message", "") or str(refused)
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, proxies.unreached()):
+        cause = cause.__cause__ or cause
     if isinstance(cause, ssl.SSLError):
         return f"no TLS: {cause.reason or cause}"
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:

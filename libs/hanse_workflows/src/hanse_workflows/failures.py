@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -53,6 +53,28 @@ async def outcome_of(key: str, do: Callable[[], Awaitable[dict[str, Any]]]) -> d
             f"step {key}: its outcome is not the same after a replay; give JSON values, lists for tuples",
         )
     return body
+
+
+def require_finite(what: str, told: Mapping[str, Any]) -> None:
+    """Refuse to tell people a number that no message can hold: else what it stands in would be told to nobody.
+
+    Raises:
+        RunFailure: INVALID_INPUT naming the value.
+    """
+    for name, value in told.items():
+        if not _is_finite(value):
+            raise RunFailure(
+                ErrorCode.INVALID_INPUT, f"{what}: {name} has a number that is not finite ({str(value)[:80]})",
+                hint="leave it out, or tell it as a text",
+            )  # fmt: skip
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 _ALWAYS = frozenset({str, int, bool, type(None)})

@@ -194,11 +194,16 @@ class Verbs(Protocol):
     # What people see.
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
-        """Tell those who watch. `about` makes the news' id with `kind`, so that a repeated step tells it once."""
+        """Tell those who watch. `about` makes the news' id with `kind`, so that a repeated step tells it once.
+
+        Raises:
+            RunFailure: INVALID_INPUT for a number that is not finite, which no message holds.
+        """
         ...
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
-        """Record a decision. For a step that is done, not for one that is recorded; `about` is the same at a replay."""
+        """Record a decision. For a step that is done, not for one that is recorded; `about` is the same at a replay.
+        Raises as `note`."""
         ...
 
     def refused(self, step: str, round_number: int, reduced: Reduced) -> None:

@@ -25,9 +25,9 @@ def emit_report(outcome: GwasOutcome, *, console: Console | None = None) -> None
             key = one["dataset"], one["test"]
             _emit_study(shown, one, outcome.seconds[key], outcome.sent[key])
     shown.print(
-        "\nCorrelation and max. difference compare -log10 p with the pooled analysis. Hits are the SNPs that it has "
-        "below p = 0.05 / SNPs: of these so many were found and missed; false are hits that it has not. "
-        "No genotype left its cohort."
+        "\nCorrelation and max. difference compare -log10 p with the pooled analysis. Hits are SNPs whose p is below "
+        "0.05 / SNPs in the pooled analysis. Found: how many of these the study has, too; missed: how many it has not; "
+        "false: how many it has that the pooled analysis has not. No genotype left its cohort."
     )
     folder = outcome.folder
     shown.print(f"\nAll in {outcome.seconds_total:.1f} s. Tables and reports:")

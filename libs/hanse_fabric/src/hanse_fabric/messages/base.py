@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
 from hanse_fabric.messages.nearest import nearest_key, nearest_of
+from hanse_fabric.messages.places import place_of
 from hanse_fabric.names import IN_WORDS
 from hanse_fabric.strict_json import SMALL, JsonLimits, check_size, parse_json
 
@@ -107,7 +108,7 @@ class Message(Frozen):
         try:
             return cls.model_validate(body)
         except ValidationError as error:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"{cls.schema_id}: {explain(error)}") from None
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{cls.schema_id}: {explain(error, cls)}") from None
 
     @classmethod
     def is_newer(cls, data: bytes) -> bool:
@@ -127,8 +128,6 @@ _KINDS = {
     list: "a list", tuple: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
     date: "a date", datetime: "a date", type(None): "nothing",
 }  # fmt: skip
-_UNIONS = re.compile(r"(?:function-\w+|literal)\[.*\]", re.DOTALL)
-"""What pydantic puts into a field's place for each form that it may have."""
 _TOLD = 5
 _OF_PYDANTIC = "Value error, "
 """What it puts before the words of our own checks."""
@@ -141,10 +140,11 @@ def explain(error: ValidationError, form: object = None) -> str:
         form: the model that was expected: of a key that it has not, the nearest that it has is told. Of what was given
             for one that holds secrets nothing is told.
     """
-    parts, hides = [], _holds_secrets(form)
+    hides = _holds_secrets(form)
+    told: dict[tuple[str, str], list[str]] = {}
     items = error.errors(include_url=False)
     for item in sorted(items, key=_is_of_the_whole)[:_TOLD]:
-        field = ".".join(str(part) for part in item["loc"] if not _UNIONS.fullmatch(str(part)))
+        field = ".".join(map(str, place_of(form, item["loc"])))
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         wanted = expected(item)
@@ -154,8 +154,10 @@ def explain(error: ValidationError, form: object = None) -> str:
         elif (meant := _nearest_value(item)) is not None:
             wanted += f", did you mean {meant}?"
         of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
-        parts.append(f"{field}: {wanted}".removeprefix(": ") + ("" if hides or of_whole else f" (given {shown})"))
-    return "; ".join(parts)
+        told.setdefault((field, "" if hides or of_whole else f" (given {shown})"), []).append(wanted)
+    return "; ".join(
+        f"{field}: {', or '.join(each)}".removeprefix(": ") + given for (field, given), each in told.items()
+    )
 
 
 def expected(item: ErrorDetails) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never, cast, get_args
 
 from hanse_fabric.errors import invalid
@@ -31,11 +31,13 @@ class Event:
         amount: standard deviation or scale per unit of sensitivity; epsilon; rho; probability. Infinite noise is no
             release.
         rate: probability with which each example was in the sample (Poisson); 1 for all. Gaussian only.
+        curves: what an accountant has worked out of it, for as long as somebody, such as a ledger, holds it.
     """
 
     kind: Kind
     amount: float
     rate: float = 1.0
+    curves: dict[tuple[float, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

@@ -1,6 +1,6 @@
 """Renyi accounting (Mironov 2017; sampling: Mironov, Talwar, Zhang 2019), in closed forms or by an integral.
 
-The curve of each distinct event is computed once per process; composing is then adding vectors. That the least over all
+The curve of an event is computed once; composing is then adding vectors. That the least over all
 orders is kept is proved for releases that are fixed beforehand.
 """
 
@@ -81,13 +81,21 @@ def epsilon_of(curve: Curve, delta: float, orders: tuple[float, ...] = ORDERS) -
     return max(0.0, float(bounds.min()))
 
 
-@lru_cache(maxsize=1 << 15)  # a ledger of more unlike releases makes all curves anew at each
 def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
-    """The Renyi curve of one release over `orders`, ascending.
+    """The Renyi curve of one release over `orders`, ascending. The event keeps it: a ledger of very many unlike
+    releases would overflow any other room, and make all anew at each release.
 
     Raises:
         HanseError: INVALID_INPUT for a `chance`, which has none.
     """
+    kept: Curve | None = event.curves.get(orders)
+    if kept is None:
+        kept = event.curves[orders] = _curve(event, orders)
+    return kept
+
+
+@lru_cache(maxsize=4096)  # of events that are equal, and not the same
+def _curve(event: Event, orders: tuple[float, ...]) -> Curve:
     alphas = np.asarray(orders, dtype=np.float64)
     if event.rho is not None:
         curve = event.rho * alphas

@@ -30,4 +30,4 @@ def write(form: type[BaseModel], **fields: object) -> dict[str, Any]:
     try:
         return form.model_validate(fields).model_dump(mode="json", by_alias=True, exclude_unset=True)
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, explain(error)) from None
+        raise HanseError(ErrorCode.INVALID_INPUT, explain(error, form)) from None

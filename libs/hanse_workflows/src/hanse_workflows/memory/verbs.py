@@ -35,7 +35,7 @@ from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import refuse_strangers
-from hanse_workflows.failures import RunFailure, outcome_of
+from hanse_workflows.failures import RunFailure, outcome_of, require_finite
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
@@ -261,11 +261,13 @@ class MemoryVerbs:
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         self.outputs, self.leaves = dict(outputs), True
 
-    def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002, ARG002
+    def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
+        require_finite(f"{kind} {about}", data)
         self._told(kind, round, data)
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
         """See `Verbs.audit`. Nobody else decides here."""
+        require_finite(f"{action} {about}", detail)
 
     def refused(self, step: str, round_number: int, reduced: Reduced) -> None:
         for refusal in reduced.refused:

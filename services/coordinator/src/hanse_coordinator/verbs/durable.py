@@ -49,6 +49,7 @@ from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import Attendance, EnrolledKeys
+from hanse_workflows.failures import require_finite
 from hanse_workflows.outcomes import Gathered, Published
 from hanse_workflows.quorum import too_few_present
 from hanse_workflows.verbs import Body
@@ -304,6 +305,7 @@ class DurableVerbs:
     # What people see.
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
+        require_finite(f"{kind} {about}", data)
         self.steps.note(kind, about, round, data)
         if kind == "round-finished":
             ROUNDS.add(project=self.project)
@@ -312,6 +314,7 @@ class DurableVerbs:
                 self._progressed(reason=f"stopped after round {round} of {self.job.rounds}: {stop}")
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
+        require_finite(f"{action} {about}", detail)
         self._notices.audit(action, about, **detail)
 
     def refused(self, step: str, round_number: int, reduced: Reduced) -> None:

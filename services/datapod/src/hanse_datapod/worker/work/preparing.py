@@ -76,7 +76,9 @@ def on_prepared(work: WorkContext) -> WorkContext:
         preparation = Preparation.model_validate(given)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}", hint="upgrade hub or datapod"
+            ErrorCode.INVALID_INPUT,
+            f"task.config.preparation: {explain(error, Preparation)}",
+            hint="upgrade hub or datapod",
         ) from None
     if work.config.get("privacy") or work.kind is TaskKind.INITIALIZE:
         # Whether a cell is refused is an exact answer to a question that a hub may put by values of its choice. A first
