@@ -9,7 +9,6 @@ import asyncio
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 import pytest_asyncio
 from threadpoolctl import threadpool_limits
 
+from forked_commands import Commands
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse.site_results import save_results_at_site
@@ -154,7 +154,7 @@ async def test_an_error_in_a_cohorts_files_ends_the_study_and_is_told(simulated:
 
 
 async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_later_does_not(
-    simulated: Place, tmp_path: Path
+    simulated: Place, commands: Commands, tmp_path: Path
 ) -> None:
     deployment = simulated.deployment
     run = await done(deployment, SIMULATED["trend"], "compensator")
@@ -162,8 +162,8 @@ async def test_cohorts_fetch_what_their_study_has_made_and_a_site_that_came_late
     await enrol(deployment.hub.url, await asyncio.to_thread(deployment.project.invite, "late"), tmp_path / "late")
 
     def fetched(home: Path, folder: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hanse", "site", "results", run.id, folder, "--home", str(home), "--json"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        words = ["hanse", "site", "results", run.id, folder, "--home", str(home), "--json"]
+        return commands.run(words, cwd=tmp_path)
 
     told = await asyncio.to_thread(fetched, deployment.home("east"), "home/trend")
     body = json.loads(told.stdout)
