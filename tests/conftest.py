@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from zlib import crc32
@@ -169,7 +170,9 @@ def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """And from here on sites that a deployment forks, and all of a `DeployedHub`, are forked in another one."""
     from e2e.deployed import DeployedHub
 
-    with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind, pytest.MonkeyPatch.context() as patch:
+    # Sites load the accounting of privacy when they first need it: a second and a half of a core, of each of hundreds.
+    private = replace(DATAPODS, program=(*DATAPODS.program, "dp_accounting.pld.privacy_loss_distribution"))
+    with shared_nursery(private, tmp_path_factory.mktemp("sites")) as kind, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Deployment, "sites_from", kind)
         patch.setattr(DeployedHub, "sites_from", kind)
         yield

@@ -1,10 +1,11 @@
 """Interpreters of other frameworks, each in an environment of its own, for their pins clash with ours and each other's;
-and packages that go beside ours, in a folder of their own, for they are large.
+packages that go beside ours, in a folder of their own, for they are large; and packages of npm's.
 
 They are made once, below `~/.cache/hanse-peers`, and found there afterwards; `make test` makes them while it lints.
 """
 
 import fcntl
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,25 @@ def beside_ours_or_skip(packages: tuple[str, ...] = PIPELINES) -> Path:
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"no folder with {' '.join(packages)} could be made: {error}")
     return place
+
+
+def node_modules(sources: Path) -> Path | None:
+    """A folder with the packages of these sources' lock file, by npm; None where it cannot be made."""
+    lock = sources / "package-lock.json"
+    place = FOLDER / f"npm-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "npm.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not (place / "made").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            for each in (lock, sources / "package.json"):
+                shutil.copy(each, place)
+            made = subprocess.run(["npm", "ci", "--no-fund", "--no-audit"], cwd=place, capture_output=True, timeout=180)
+            if made.returncode != 0:
+                return None
+            (place / "made").touch()
+    return place / "node_modules"
 
 
 def has_torch(kind: str) -> bool:

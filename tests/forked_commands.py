@@ -6,6 +6,7 @@ status are the command's own, as they are of `python -m hanse`, with which other
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -25,6 +26,7 @@ PROGRAMS = {"hanse": "hanse.cli", "hanse_datapod": "hanse_datapod.cli"}
 _LOADED = (
     "hanse.cli.app", "hanse.cli.output", "hanse_datapod.cli", "hanse_datapod.home.left", "hanse_datapod.agreeing",
 )  # fmt: skip
+_CLONE_NEWNET = 0x40000000
 
 
 class Commands:
@@ -34,20 +36,22 @@ class Commands:
         self._at = at
 
     def run(
-        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120
-    ) -> subprocess.CompletedProcess[str]:
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120,
+        network: str = "",
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """A command to its end, which nothing is typed into.
 
         Args:
             words: as after `python -m`.
             env: its whole environment; None: this process's.
+            network: the name of the network namespace that it runs in (`ip netns`); empty: this process's.
         """
         assert words[0] in PROGRAMS, words[0]
         with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as line:
             files = {name: str(Path(folder) / name) for name in ("stdout", "stderr", "log")}
             order = {
                 "name": "command", "argv": list(words), "folder": str(cwd), "log": files["log"], "written": files,
-                "environment": dict(os.environ if env is None else env),
+                "environment": dict(os.environ if env is None else env), "network": network,
             }  # fmt: skip
             line.connect(str(self._at))
             line.settimeout(timeout)
@@ -79,6 +83,8 @@ def commands(folder: Path) -> Iterator[Commands]:
 
 def _run(asked: forking.Order) -> int:
     """What the forked process does."""
+    if asked["network"]:
+        _enter(Path("/run/netns") / asked["network"])
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         written = os.open(asked["written"][name], os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(written, descriptor)
@@ -91,6 +97,13 @@ def _run(asked: forking.Order) -> int:
         return _begin(asked["argv"])
     except _Other as other:
         return _begin(other.words)
+
+
+def _enter(network: Path) -> None:
+    """As `ip netns exec` does."""
+    with network.open() as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns", str(network))
 
 
 def _begin(words: list[str]) -> int:

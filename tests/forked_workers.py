@@ -1,7 +1,8 @@
 """Sites' workers of a session's tests are forked from one process, which has loaded torch once.
 
 It saves each of hundreds 1.5 s of a core. The worker is what it is else: a process of its own, a child of the test's,
-with the same program, environment, session and sandbox. The file is the program of that one process, too.
+with the same program, environment, session and sandbox. Where a test says so, the processes (ranks) of a training are
+forked from the worker, too. The file is the program of that one process, too.
 """
 
 from __future__ import annotations
@@ -9,29 +10,44 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hanse_datapod.worker.client import process
 from hanse_datapod.worker.client.adopted import AdoptedProcess, Forked
 from hanse_fabric import forking
 
-_NEEDED = ("hanse_datapod.worker.__main__", "hanse_datapod.worker.server.training")
+_NEEDED = (
+    "hanse_datapod.worker.__main__", "hanse_datapod.worker.server.training", "hanse_datapod.worker.ranks.launch",
+    "hanse_datapod.worker.ranks.__main__",
+)  # fmt: skip
+RANK_NAME = "hanse-rank"
+"""Of a forked rank's process, whose command line is the worker's."""
+_RANK = "hanse_datapod.worker.ranks"
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _BYTES = 1 << 20
 
 
 class Nursery:
-    """The process that workers are forked from."""
+    """The process that workers are forked from.
+
+    Attributes:
+        ranks: whether workers from here on fork the processes of a training, else started as programs.
+    """
 
     def __init__(self, asking: socket.socket, environment: dict[str, str]) -> None:
         self._asking, self._python = asking, forking._of_python(environment)
+        self.ranks = False
 
     async def worker(self) -> AdoptedProcess | None:
         """A new worker; None where its interpreter would have to be started with other variables."""
@@ -40,7 +56,7 @@ class Nursery:
             return None
         questions, asking = os.pipe()
         answering, answers = os.pipe()
-        order = json.dumps({"environment": environment, "folder": str(Path.cwd())}).encode()
+        order = json.dumps({"environment": environment, "folder": str(Path.cwd()), "ranks": self.ranks}).encode()
         _adopt_orphans(True)
         try:
             socket.send_fds(self._asking, [order], [questions, answers, 2])
@@ -93,7 +109,7 @@ def _serve() -> None:
             os.close(descriptor)
 
 
-def _be(order: dict[str, dict[str, str]], pipes: list[int], own: tuple[int, ...]) -> NoReturn:
+def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoReturn:
     """What the worker does until its end."""
     status = 1
     try:
@@ -104,12 +120,52 @@ def _be(order: dict[str, dict[str, str]], pipes: list[int], own: tuple[int, ...]
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(order["environment"])
-        os.chdir(str(order["folder"]))
+        os.chdir(order["folder"])
         sys.argv = ["hanse_datapod.worker"]
+        if order["ranks"]:
+            from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+            SubprocessHandler._popen = _fork_rank  # type: ignore[method-assign]
         from hanse_datapod.worker.__main__ import main
 
         main()
         status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _fork_rank(self: Any, args: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """As torch's elastic launch starts a process, which is below the worker either way."""
+    assert args[:4] == (sys.executable, "-P", "-m", _RANK), args
+    pid = os.fork()
+    if not pid:
+        _be_rank(args[4], environment, (self._stdout, self._stderr))
+    forked = subprocess.Popen.__new__(subprocess.Popen)
+    forked.__dict__.update(
+        pid=pid, args=args, returncode=None, stdin=None, stdout=None, stderr=None, _child_created=True,
+        _waitpid_lock=threading.Lock(),
+    )  # fmt: skip
+    return forked
+
+
+def _be_rank(at: str, environment: dict[str, str], logs: tuple[Any, Any]) -> NoReturn:
+    """What the rank does until its end: none of what the worker has open is its own."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        for descriptor, log in zip((1, 2), logs, strict=True):
+            if log is not None:
+                os.dup2(log.fileno(), descriptor)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, RANK_NAME.encode())
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = [_RANK, at]
+        status = import_module(f"{_RANK}.__main__").main()
     except BaseException:
         traceback.print_exc()
     finally:

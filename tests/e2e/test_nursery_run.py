@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
+from e2e.killed import kill
+from e2e.sites_online import wait_online
 from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.processes import Child
 from hanse.hub import Run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
@@ -38,32 +40,37 @@ def write_data(folder: Path) -> dict[str, SiteFiles]:
     return found
 
 
-async def digest_of(folder: Path, *, nursery: bool) -> str:
-    async with Deployment(folder, "small", write_data(folder), SCHEMA, compensators=0, nursery=nursery) as deployment:
-        await deployment.datapods["north"].wait_ready(60)
-        site = deployment.datapods["north"].pid
-        assert site is not None
-        parent = psutil.Process(site).parent()
-        assert parent is not None
-        assert (parent.pid == os.getpid()) is not nursery
+async def test_forked_sites_end_with_the_same_bits_as_programs_also_when_one_is_killed(tmp_path: Path) -> None:
+    files = write_data(tmp_path / "data")
+    async with Deployment(tmp_path / "hub", "small", files, SCHEMA, compensators=0, nursery=True) as deployment:
+        assert not {await parent_of(child) for child in deployment.datapods.values()} & {os.getpid()}
         run = await asyncio.to_thread(deployment.project.run, JOB)
-        if nursery:
-            await asyncio.to_thread(_until, run, "round-finished")
-            os.kill(site, signal.SIGKILL)
-        await asyncio.to_thread(run.wait)
-        assert run.state == "completed", run.view.reason
-        if nursery:
-            assert deployment.datapods["north"].restarts == 1
-        return run.model.digest
+        await asyncio.to_thread(_until, run, "round-finished")
+        await kill(deployment, "datapod-north")
+        forked = await ended(run)
+        assert deployment.datapods["north"].restarts == 1
+        for name, child in deployment.datapods.items():
+            child._nursery = None
+            await kill(deployment, f"datapod-{name}")
+        assert {await parent_of(child) for child in deployment.datapods.values()} == {os.getpid()}
+        await asyncio.to_thread(wait_online, deployment.project, 2)
+        assert await ended(await asyncio.to_thread(deployment.project.run, JOB)) == forked
+
+
+async def parent_of(site: Child) -> int:
+    await site.wait_ready(60)
+    assert site.pid is not None
+    return psutil.Process(site.pid).ppid()
+
+
+async def ended(run: Run) -> str:
+    """The final model's digest."""
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    return run.model.digest
 
 
 def _until(run: Run, kind: str) -> None:
     for event in run.watch():
         if event.kind == kind:
             return
-
-
-async def test_forked_sites_end_with_the_same_bits_also_when_one_is_killed(tmp_path: Path) -> None:
-    alone = await digest_of(tmp_path / "alone", nursery=False)
-    assert await digest_of(tmp_path / "forked", nursery=True) == alone
-    assert not [process for process in psutil.Process().children(recursive=True) if "nursery" in process.name()]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_scikit_learn_trains_masked_and_plain_to_one_model_from_the_command_line
     with_masks = {"masking": {"compensator": hub.hub.compensator_key}}
     policy.write_text(json.dumps(with_masks))
     alone = _command(project, SITES[2], 2, tmp_path, policy)
-    others = _at_once("sklearn_digits", project, SITES[:2], policy, tmp_path)
+    tokens = {name: project.invite(name) for name in SITES[:2]}
+    others = _at_once(hub.hub.url, policy, tmp_path, {"sklearn_digits": tokens})
     with process(*alone, log=tmp_path / "alone.log"), process(*others, log=tmp_path / "others.log"):
         masked = completed(project.run({**JOB, **MASKED, "rounds": 3}))
         plain = completed(project.run({**JOB, "rounds": 3}))
@@ -91,7 +93,8 @@ def test_scikit_learn_trains_masked_and_plain_to_one_model_from_the_command_line
         assert abs(array - arrays[1][name]).max() < 1e-6
     assert private.state == "completed"
     for name in SITES:
-        spent = (tmp_path / name / "privacy.jsonl").read_text()
+        home = tmp_path / name if name == SITES[2] else tmp_path / "sklearn_digits" / name
+        spent = (home / "privacy.jsonl").read_text()
         assert spent.count("gaussian, local") == 1, "the ledger was charged for the private round, once"
 
 
@@ -102,26 +105,43 @@ def _command(project: Project, name: str, part: int, folder: Path, policy: Path)
     ]  # fmt: skip
 
 
-def _at_once(example: str, project: Project, sites: list[str], policy: Path, folder: Path) -> list[str]:
-    """Several sites in one process."""
-    tokens = [f"{name}={project.invite(name)}" for name in sites]
-    return [
-        sys.executable, str(AT_ONCE), str(EXAMPLES / f"{example}.py"), project_url(project), str(policy), str(folder),
-        *tokens,
-    ]  # fmt: skip
+def _at_once(url: str, policy: Path, folder: Path, sites: dict[str, dict[str, str]]) -> list[str]:
+    """Several sites in one process, each example's by name, with their tokens."""
+    named = [
+        f"{EXAMPLES / example}.py:{name}={token}" for example, tokens in sites.items() for name, token in tokens.items()
+    ]
+    return [sys.executable, str(AT_ONCE), url, str(policy), str(folder), *named]
+
+
+@dataclass(frozen=True)
+class OfTorch:
+    """Projects by example, and the folder in which each site's home is."""
+
+    projects: dict[str, Project]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def of_torch(hub: DeployedHub, client: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfTorch]:
+    """The sites of each example of torch are at a project of its own, all in one process: they share what they load."""
+    packages, folder = beside_ours_or_skip(), tmp_path_factory.mktemp("of-torch")
+    projects = {
+        example: client.projects.create(f"pipeline-{example.replace('_', '-')}", schema={"kind": "open"})
+        for example in LEAST
+    }
+    tokens = {example: {name: project.invite(name) for name in SITES} for example, project in projects.items()}
+    command = _at_once(hub.hub.url, policy_of(hub, folder), folder, tokens)
+    with process(*command, log=folder / "sites.log", packages=packages):
+        yield OfTorch(projects, folder)
 
 
 @pytest.mark.parametrize("example", LEAST)
-def test_pipelines_of_torch_train_masked(example: str, hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
-    packages = beside_ours_or_skip()
+def test_pipelines_of_torch_train_masked(example: str, of_torch: OfTorch, tmp_path: Path) -> None:
     metric, least = LEAST[example]
-    project = client.projects.create(f"pipeline-{example.replace('_', '-')}", schema={"kind": "open"})
-    command = _at_once(example, project, SITES, policy_of(hub, tmp_path), tmp_path)
-    with process(*command, log=tmp_path / "sites.log", packages=packages):
-        masks = {"mode": "compensator", "metrics": [metric]}
-        run = completed(project.run({**JOB, "secure_aggregation": masks, "rounds": 3}))
+    masks = {"mode": "compensator", "metrics": [metric]}
+    run = completed(of_torch.projects[example].run({**JOB, "secure_aggregation": masks, "rounds": 3}))
     assert list(run.metrics[metric])[-1] > least
-    require_masked([tmp_path / name for name in SITES], rounds=3)
+    require_masked([of_torch.folder / example / name for name in SITES], rounds=3)
     if example == "lora_text":
         names = set(read_tensors(run.model.download(tmp_path / "adapters"))[1])
         assert names

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import hanse
 from e2e.deployed import DeployedHub
 from e2e.sites_online import wait_online
+from forked_commands import Commands
 from hanse.hub import Hub, Project
 
 SCHEMA = {
@@ -36,13 +35,19 @@ def table(path: Path, odd: bool = False, **changed: Any) -> Path:
     return path
 
 
-@pytest.fixture
-def project(hub: DeployedHub, client: Hub, tmp_path: Path) -> Project:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the sites' tables and homes."""
+    return tmp_path_factory.mktemp("wards")
+
+
+@pytest.fixture(scope="module")
+def project(hub: DeployedHub, client: Hub, folder: Path) -> Project:
     """Sites of every kind: `open` and `poor` say much, `quiet` and `wrong` require masks; `wrong`, `false` have a
     patient of 131; tables of `quiet`, `odd` and `closed` are odd."""
     made = client.projects.create(f"ward-{time.time_ns() % 10**9}", schema=SCHEMA)
-    good, bad = table(tmp_path / "good.csv"), table(tmp_path / "bad.csv", age=131)
-    odd = table(tmp_path / "odd.csv", odd=True)
+    good, bad = table(folder / "good.csv"), table(folder / "bad.csv", age=131)
+    odd = table(folder / "odd.csv", odd=True)
     sites: dict[str, tuple[Path, dict[str, Any]]] = {
         "open": (good, {"privacy": {"open_balance": True, "epsilon": 9.0}}),
         "poor": (good, {"privacy": {"epsilon": 1.0}}),
@@ -53,7 +58,7 @@ def project(hub: DeployedHub, client: Hub, tmp_path: Path) -> Project:
         "closed": (odd, {"asking": {"protocols": ["moments"]}}),
     }
     for name, (data, rules) in sites.items():
-        hub.start_datapod(made, name, home=tmp_path / name, data=data, rules=rules)
+        hub.start_datapod(made, name, home=folder / name, data=data, rules=rules)
     made.invite("never-came")
     wait_online(made, len(sites))
     until = time.monotonic() + 90
@@ -64,7 +69,7 @@ def project(hub: DeployedHub, client: Hub, tmp_path: Path) -> Project:
 
 @pytest.mark.timeout(300)
 def test_sites_say_before_a_run_whether_data_policy_and_budget_are_right(
-    hub: DeployedHub, project: Project, tmp_path: Path
+    hub: DeployedHub, project: Project, commands: Commands, tmp_path: Path
 ) -> None:
     answers = {site["participant"]: site for site in project.check(JOB | {"privacy": PRIVATE}, sites=True)["sites"]}
     assert set(answers) == {"open", "poor", "quiet", "wrong", "false", "odd", "closed"}
@@ -92,8 +97,7 @@ def test_sites_say_before_a_run_whether_data_policy_and_budget_are_right(
     key = ("--url", hub.hub.url, "--api-key", hub.hub.api_key)
 
     def typed(*arguments: str) -> str:
-        argv = [sys.executable, "-m", "hanse", "run", *arguments, *key]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        done = commands.run(["hanse", "run", *arguments, *key], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.split())
 
@@ -120,12 +124,12 @@ def test_sites_say_before_a_run_whether_data_policy_and_budget_are_right(
 
 
 @pytest.mark.timeout(300)
-def test_a_budget_that_one_site_lacks_ends_the_run_before_anybody_is_charged(project: Project, tmp_path: Path) -> None:
+def test_a_budget_that_one_site_lacks_ends_the_run_before_anybody_is_charged(project: Project, folder: Path) -> None:
     run = project.run(JOB | {"privacy": PRIVATE | {"epsilon": 4.0}})
     run.wait()
     assert run.state == "failed"
     assert "the budget of poor does not suffice" in run.view.reason
     assert "nobody was charged" in run.view.reason
     for site in ("open", "poor", "quiet"):
-        ledger = tmp_path / site / "privacy.jsonl"
+        ledger = folder / site / "privacy.jsonl"
         assert not ledger.exists() or not ledger.read_text(), site

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
+from forked_commands import Commands
 from network_namespaces import Machine, can_be_made, machines
 
 HANSE = (sys.executable, "-m", "hanse")
@@ -41,17 +42,16 @@ def four() -> Iterator[list[Machine]]:
 class Folder:
     """Commands on a machine, in a folder that stands for its disk."""
 
-    def __init__(self, machine: Machine, folder: Path, proxy: str = "") -> None:
-        self.machine, self.folder = machine, folder
+    def __init__(self, machine: Machine, commands: Commands, folder: Path, proxy: str = "") -> None:
+        self.machine, self.folder, self._commands = machine, folder, commands
         folder.mkdir()
         self._environment = {name: value for name, value in os.environ.items() if name not in OWN}
         if proxy:
             self._environment["HANSE_PROXY"] = proxy
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.machine.at(*HANSE, *words), cwd=self.folder, env=self._environment, capture_output=True, text=True,
-            timeout=120, check=False,
+        return self._commands.run(
+            ["hanse", *words], cwd=self.folder, env=self._environment, network=self.machine.name
         )  # fmt: skip
 
     def well(self, *words: str) -> str:
@@ -107,12 +107,16 @@ class WayOut:
 
 
 @pytest.mark.timeout(300)
-def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(four: list[Machine], tmp_path: Path) -> None:
-    hub = Folder(four[0], tmp_path / "hub")
+def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(
+    four: list[Machine], commands: Commands, tmp_path: Path
+) -> None:
+    hub = Folder(four[0], commands, tmp_path / "hub")
     way, door = WayOut(four[1], tmp_path / "proxy.log"), four[2].address.rpartition(".")[0] + ".1"
     schemes = {"north": "http", "south": "socks5h"}
     sites = {
-        name: Folder(machine, tmp_path / name, f"{schemes[name]}://{NAME}:{quote(PASSWORD, safe='')}@{door}:{PORT}")
+        name: Folder(
+            machine, commands, tmp_path / name, f"{schemes[name]}://{NAME}:{quote(PASSWORD, safe='')}@{door}:{PORT}"
+        )
         for name, machine in zip(schemes, four[2:], strict=True)
     }
     chosen = ("--port", "443", "--bus-port", "8443", "--store-port", "9443", "--console-port", "10443")

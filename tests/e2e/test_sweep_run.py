@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forked_commands import Commands
 from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse.hub import Project, Run
+from hanse.hub import Project
 from hanse_fabric.errors import HanseError
 
 JOB = {
@@ -40,25 +41,23 @@ def tables(folder: Path) -> dict[str, SiteFiles]:
 
 
 @pytest.mark.timeout(300)
-async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # in which MLflow's store in SQLite has models
+async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(tmp_path: Path, commands: Commands) -> None:
     schema = {"kind": "tabular", "features": [{"name": name} for name in "abc"], "target": "ill", "classes": 2}
     job = tmp_path / "job.yaml"
     job.write_text(json.dumps(JOB))
     async with Deployment(tmp_path / "hub", "rates", tables(tmp_path), schema, nursery=True) as deployment:
-        environment = {**os.environ, "HANSE_URL": deployment.hub.url, "HANSE_API_KEY": deployment.hub.api_key}
+        hub = {"HANSE_URL": deployment.hub.url, "HANSE_API_KEY": deployment.hub.api_key}
+        environment = {**os.environ, **hub, "COLUMNS": "200"}
+        words = ["hanse", "run", "sweep", "rates", str(job), "--over", RATES]
 
-        def begin(*more: str) -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "hanse", "run", "sweep", "rates", str(job), "--over", RATES, *more]
-            return subprocess.Popen(
-                command, env=environment | {"COLUMNS": "200"}, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )  # fmt: skip
+        def typed(*more: str) -> subprocess.CompletedProcess[str]:
+            return commands.run([*words, *more], cwd=tmp_path, env=environment)
 
         def killed_in_the_middle() -> None:
-            broken = begin()
+            broken = subprocess.Popen(
+                [sys.executable, "-m", *words], env=environment, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )  # fmt: skip
             assert broken.stdout is not None
             for line in broken.stdout:
                 if "is completed" in line:
@@ -70,8 +69,9 @@ async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(
         project = deployment.project
         before = {run.id for run in await asyncio.to_thread(project.runs)}
         assert 1 <= len(before) < 4
-        told, errors = await asyncio.to_thread(begin("--at-once", "2", "--plot", "rates.svg").communicate, timeout=120)
-        assert f"4 runs, {len(before)} of them there already" in told, errors
+        done = await asyncio.to_thread(typed, "--at-once", "2", "--plot", "rates.svg")
+        told = done.stdout
+        assert f"4 runs, {len(before)} of them there already" in told, done.stderr
         assert "asking.runs" in told
         runs = await asyncio.to_thread(project.runs)
         assert len(runs) == 4
@@ -81,14 +81,13 @@ async def test_a_sweep_goes_on_where_it_was_killed_and_says_what_it_costs(
         [line] = [line for line in told.splitlines() if "hanse run compare" in line]
         compared = await asyncio.to_thread(project.compare, *line.split()[-4:])
         assert compared.differences == {"train.optimizer.lr": (1e-5, 0.01, 0.1, 1)}
-        body = json.loads((await asyncio.to_thread(begin("--json").communicate, timeout=60))[0])
+        body = json.loads((await asyncio.to_thread(typed, "--json")).stdout)
         assert len(await asyncio.to_thread(project.runs)) == 4
         losses = {each["run"]: each["value"] for each in body["runs"]}
         assert body["metric"] == "loss"
         assert body["best"] == min(losses, key=losses.__getitem__)
         assert losses[body["best"]] < 0.5 < losses[body["runs"][0]["run"]]
         await asyncio.to_thread(refusals, project)
-        await asyncio.to_thread(exported, await asyncio.to_thread(project.get_run, body["best"]), tmp_path)
 
 
 def refusals(project: Project) -> None:
@@ -106,22 +105,3 @@ def refusals(project: Project) -> None:
     with pytest.raises(HanseError, match="at_once"):
         project.sweep(JOB, over, at_once=0)
     assert len(project.runs()) == 4
-
-
-def exported(run: Run, folder: Path) -> None:
-    """The best run of real sites is in MLflow, and what is loaded there predicts what the hub's model does."""
-    import mlflow
-
-    uri = f"sqlite:///{folder}/mlflow.db"
-    assert "models:/rates/1" in run.export("mlflow", into=uri, model="best", register="rates")
-    frame = pd.read_csv(folder / "north.csv")
-    mlflow.set_tracking_uri(uri)
-    try:
-        loaded = mlflow.pyfunc.load_model("models:/rates/1")
-        shares = loaded.predict(frame, params={"probabilities": True})
-        np.testing.assert_array_equal(shares, run.best.predict_proba(frame))
-        [kept] = mlflow.search_runs(experiment_names=["rates"], output_format="list")
-    finally:
-        mlflow.set_tracking_uri("")
-    assert kept.data.metrics["loss"] == run.view.metrics["loss"]
-    assert kept.data.params["train.optimizer.name"] == "sgd"

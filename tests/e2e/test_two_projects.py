@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.deployed import completed, deployed, project_url
+from e2e.deployed import DeployedHub, completed, project_url
 from hanse.embedded.processes import ChildSpec
-from hanse.hub import Project
+from hanse.hub import Hub, Project
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
 from hanse_learning.digits import write_shares
@@ -34,7 +34,9 @@ def job(epsilon: float | None) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
-def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(tmp_path: Path) -> None:
+def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(
+    hub: DeployedHub, client: Hub, tmp_path: Path
+) -> None:
     write_shares(tmp_path / "data", ["north", "south"], seed=3)
     data, ledger = tmp_path / "data" / "north", tmp_path / "ledger"
     policy = tmp_path / "policy.yaml"
@@ -44,28 +46,27 @@ def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(tmp_pat
     }  # fmt: skip
     policy.write_text(yaml.safe_dump(rules))
     homes = [tmp_path / "sites" / name for name in PROJECTS]
-    with deployed(tmp_path / "hub") as hub, hub.client() as client:
-        projects = [client.projects.create(name, schema=SCHEMA) for name in PROJECTS]
-        for project, home in zip(projects, homes, strict=True):
-            join(project, home)
-        hub.start_site(one_datapod(homes, data, policy))
-        triage, stroke = projects
-        until(lambda: all(online(project) for project in projects))
-        completed(triage.run(job(8.0)))
-        assert 7.5 < spent(ledger)["triage"] <= 8.0
-        refused = stroke.run(job(16.0))
-        refused.wait()
-        assert refused.state == "failed", "some twelve are left of twenty, in both projects together"
-        assert "the budget of north does not suffice" in refused.view.reason
-        completed(stroke.run(job(1.0)))
-        both = spent(ledger)
-        assert both["stroke"] <= 1.0
-        assert both["triage"] < both["site"] <= 20
-        before = hub.hub.supervisor.pids()["datapod-north"]
-        triage.revoke("north")
-        until(lambda: not online(triage))
-        completed(stroke.run(job(None)))
-        assert hub.hub.supervisor.pids()["datapod-north"] == before
+    projects = [client.projects.create(name, schema=SCHEMA) for name in PROJECTS]
+    for project, home in zip(projects, homes, strict=True):
+        join(project, home)
+    hub.start_site(one_datapod(homes, data, policy))
+    triage, stroke = projects
+    until(lambda: all(online(project) for project in projects))
+    completed(triage.run(job(8.0)))
+    assert 7.5 < spent(ledger)["triage"] <= 8.0
+    refused = stroke.run(job(16.0))
+    refused.wait()
+    assert refused.state == "failed", "some twelve are left of twenty, in both projects together"
+    assert "the budget of north does not suffice" in refused.view.reason
+    completed(stroke.run(job(1.0)))
+    both = spent(ledger)
+    assert both["stroke"] <= 1.0
+    assert both["triage"] < both["site"] <= 20
+    before = hub.hub.supervisor.pids()["datapod-north"]
+    triage.revoke("north")
+    until(lambda: not online(triage))
+    completed(stroke.run(job(None)))
+    assert hub.hub.supervisor.pids()["datapod-north"] == before
 
 
 def join(project: Project, home: Path) -> None:

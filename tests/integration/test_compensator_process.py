@@ -143,9 +143,9 @@ def server(new_nats: Callable[..., NatsServer]) -> NatsServer:
     return new_nats()
 
 
-@pytest.fixture
-def start(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
-    """Starts replicas that share the key; they are ended with the test."""
+@contextlib.contextmanager
+def replicas(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
+    """Starts replicas that share the key, and ends them."""
     started: list[Replica] = []
     pair = store_keys(weed.folder)["compensator"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
@@ -168,10 +168,26 @@ def start(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
         started.append(Replica(process, f"http://127.0.0.1:{port}"))
         return started[-1]
 
-    yield begin
-    for replica in started:
-        replica.process.kill()
-        replica.process.wait(60)
+    try:
+        yield begin
+    finally:
+        for replica in started:
+            replica.process.kill()
+            replica.process.wait(60)
+
+
+@pytest.fixture
+def start(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
+    """Starts replicas of the test's own."""
+    with replicas(server, weed, key_file) as begin:
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def standing(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Replica]:
+    """A replica for the tests up to that which ends it."""
+    with replicas(server, weed, key_file) as begin:
+        yield begin()
 
 
 @pytest.fixture
@@ -208,12 +224,22 @@ def _sum(files: list[Path]) -> dict[str, np.ndarray[Any, Any]]:
     return totals
 
 
+async def test_the_compensator_announces_its_key_and_takes_little_memory(
+    standing: Replica, coordinator: Coordinator
+) -> None:
+    await standing.wait_ready()
+    assert COMPENSATORS.stream is not None
+    record = await coordinator.bus.last(COMPENSATORS.stream, COMPENSATORS.of(name="compensator"))
+    assert record is not None
+    assert CompensatorRecord.decode(record.data).public_key == coordinator.public_key
+    assert psutil.Process(standing.process.pid).memory_info().rss < 80 << 20
+
+
 @pytest.mark.parametrize("size", [50, 60_000])
 async def test_masked_sums_minus_the_compensators_are_the_plain_sums(
-    start: Start, coordinator: Coordinator, tmp_path: Path, size: int
+    standing: Replica, coordinator: Coordinator, tmp_path: Path, size: int
 ) -> None:
     """The small model's sums travel on the bus, the large one's through the store."""
-    replica = start()
     sites = masked_sites(f"sums-{size}", 5)
     await coordinator.enrol(sites)
     layout = _layout(size)
@@ -233,22 +259,14 @@ async def test_masked_sums_minus_the_compensators_are_the_plain_sums(
         [tally for _, _, tally in answers], PLAN, [await coordinator.fetch(request, answer.sum.tally)]
     )  # fmt: skip
     assert (tally.weight, tally.metrics) == (5.0, {"loss": 2.0})
-    metrics = await asyncio.to_thread(replica.get, "/metrics")
+    metrics = await asyncio.to_thread(standing.get, "/metrics")
     assert 'hanse_mask_requests_total{outcome="summed"}' in metrics.text
 
 
-async def test_the_compensator_announces_its_key_and_takes_little_memory(
-    start: Start, coordinator: Coordinator
-) -> None:
-    replica = start()
-    await replica.wait_ready()
-    assert COMPENSATORS.stream is not None
-    record = await coordinator.bus.last(COMPENSATORS.stream, COMPENSATORS.of(name="compensator"))
-    assert record is not None
-    assert CompensatorRecord.decode(record.data).public_key == coordinator.public_key
-    assert psutil.Process(replica.process.pid).memory_info().rss < 80 << 20
-    replica.process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(replica.process.wait, 60) == 0
+async def test_the_compensator_ends_in_order_at_sigterm(standing: Replica) -> None:
+    """The last test of this replica."""
+    standing.process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(standing.process.wait, 60) == 0
 
 
 def test_the_compensators_key_is_readable_by_its_owner_alone_and_shown_by_a_command(tmp_path: Path) -> None:

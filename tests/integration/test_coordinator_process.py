@@ -60,16 +60,17 @@ def nats_server(new_nats: Callable[..., NatsServer]) -> NatsServer:
     return new_nats()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def api_key() -> str:
     return make_api_key().text
 
 
-@pytest.fixture
-def start(tmp_path: Path, api_key: str) -> Iterator[Start]:
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory, api_key: str) -> Iterator[Start]:
     """Starts a replica on a bus; the test waits until it is ready."""
     started: list[subprocess.Popen[str]] = []
-    key_file = tmp_path / "key"
+    folder = tmp_path_factory.mktemp("coordinators")
+    key_file = folder / "key"
     key_file.write_text(api_key)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
 
@@ -79,7 +80,7 @@ def start(tmp_path: Path, api_key: str) -> Iterator[Start]:
             "HANSE_BUS_URL": bus.url,
             "HANSE_BUS_CREDS": bus.authority.service_credentials(Role.COORDINATOR),
             "HANSE_BUS_AUTHORITY": bus.authority.folder,
-            "HANSE_STORE_URL": f"file://{tmp_path / 'store'}",
+            "HANSE_STORE_URL": f"file://{folder / 'store'}",
             "HANSE_BOOTSTRAP_KEY_FILE": key_file,
             "HANSE_HTTP_PORT": http,
             "HANSE_HEALTH_PORT": health,
@@ -95,6 +96,12 @@ def start(tmp_path: Path, api_key: str) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def pair(nats_server: NatsServer, start: Start) -> tuple[Replica, Replica]:
+    """Two replicas of one hub, for the tests up to that which stops the first."""
+    return start(nats_server, "one"), start(nats_server, "two")
 
 
 async def ready(replica: Replica, client: httpx.AsyncClient) -> None:
@@ -135,9 +142,9 @@ async def say_hello(bus: NatsBus, project: str, key: SigningKey) -> None:
 
 
 async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
-    nats_server: NatsServer, start: Start, api_key: str
+    pair: tuple[Replica, Replica], api_key: str
 ) -> None:
-    replica = start(nats_server)
+    replica = pair[0]
     async with client_of(api_key) as client:
         await ready(replica, client)
         project, key, signing = "joins-and-leaves", KeyPair.create(KeyKind.USER), SigningKey.create()
@@ -172,18 +179,17 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
 
 
 async def test_one_of_two_replicas_racing_for_one_token_wins_and_both_know_the_keys(
-    nats_server: NatsServer, start: Start, api_key: str
+    pair: tuple[Replica, Replica], api_key: str
 ) -> None:
-    replicas = [start(nats_server, name) for name in ("one", "two")]
     async with client_of(api_key) as client:
-        await asyncio.gather(*(ready(replica, client) for replica in replicas))
-        token = await invite(client, replicas[0].url, "raced-for")
+        await asyncio.gather(*(ready(replica, client) for replica in pair))
+        token = await invite(client, pair[0].url, "raced-for")
         answers = await asyncio.gather(
-            *(join(client, replicas[place % 2].url, token, KeyPair.create(KeyKind.USER)) for place in range(6))
+            *(join(client, pair[place % 2].url, token, KeyPair.create(KeyKind.USER)) for place in range(6))
         )
         assert sum(answer.status_code == 200 for answer in answers) == 1
         (key,) = [answer.json()["api_key"] for answer in answers if answer.status_code == 200]
-        for replica in replicas:
+        for replica in pair:
             answer = await client.get(
                 f"{replica.url}/v1/projects/raced-for/participants/north", headers={"Authorization": f"Bearer {key}"}
             )
@@ -191,9 +197,9 @@ async def test_one_of_two_replicas_racing_for_one_token_wins_and_both_know_the_k
 
 
 async def test_sigterm_ends_a_watched_coordinator_in_order_and_another_carries_the_watch_on(
-    nats_server: NatsServer, start: Start, api_key: str
+    pair: tuple[Replica, Replica], api_key: str
 ) -> None:
-    first, second = start(nats_server, "one"), start(nats_server, "two")
+    first, second = pair
     async with client_of(api_key) as client:
         await asyncio.gather(ready(first, client), ready(second, client))
         await invite(client, first.url, "watched")
@@ -220,7 +226,7 @@ async def test_every_link_may_be_mutual_tls(
     with_cert = tls.client_context(ca.cert, ours.cert, ours.key)
     await nats.provision(with_cert)
     replica = start(
-        nats, scheme="https",
+        nats, scheme="https", HANSE_STORE_URL=f"file://{tmp_path / 'store'}",
         HANSE_BUS_CA=ca.cert, HANSE_BUS_CERT=own.cert, HANSE_BUS_KEY=own.key,
         HANSE_TLS_CERT=server.cert, HANSE_TLS_KEY=server.key, HANSE_TLS_CLIENT_CA=ca.cert,
     )  # fmt: skip
@@ -260,17 +266,13 @@ async def test_the_coordinator_at_rest_takes_little_memory(nats_server: NatsServ
             await ready(replica, client)
             (await client.get(f"{replica.url}/v1/status")).raise_for_status()
             taken.append(own_memory(replica.process.pid) / 2**20)
+            if taken[-1] < IDLE_MIB:
+                break
     assert min(taken) < IDLE_MIB
 
 
-async def test_a_taken_port_ends_it_with_a_line_that_says_so(
-    nats_server: NatsServer, start: Start, api_key: str
-) -> None:
-    first = start(nats_server)
-    async with client_of(api_key) as client:
-        await ready(first, client)  # before, it could not end in order
+async def test_a_taken_port_ends_it_with_a_line_that_says_so(nats_server: NatsServer, start: Start) -> None:
     other = start(nats_server, HANSE_HTTP_PORT=str(nats_server.port))
     assert other.process.wait(60) == 10
     assert other.process.stderr is not None
     assert "HANSE_HTTP_PORT" in other.process.stderr.read()
-    assert first.stop() == 0

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,26 +15,36 @@ import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import SERVICES
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.issuing import issued_at
 from hanse_fabric.bus.jwt import credentials, read_credentials, user_jwt
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
+from shared_nursery import shared_nursery
 
-SERVICES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator", "compensator"}
+PROCESSES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator", "compensator"}
 
 
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-async def test_the_embedded_hub_starts_once_per_folder_and_finds_its_state_again(
+@pytest.fixture(scope="module", autouse=True)
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hubs fork their services in one process, which is else each hub's own: so it is in the last test here."""
+    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedHub, "services_from", kind)
+        yield
+
+
+async def test_the_embedded_hub_starts_once_per_folder_keeps_its_secrets_and_finds_its_state_again(
     tmp_path: Path,
 ) -> None:
     async with EmbeddedHub(tmp_path / "hub") as hub:
         pids = hub.supervisor.pids()
-        assert set(pids) == SERVICES
+        assert set(pids) == PROCESSES
         async with hanse.aconnect(hub.url, api_key=hub.api_key) as client:
             assert (await client.info())["version"] == hanse.__version__
             status = await client.status()
@@ -44,6 +55,11 @@ async def test_the_embedded_hub_starts_once_per_folder_and_finds_its_state_again
             await EmbeddedHub(tmp_path / "hub").__aenter__()
         assert caught.value.code is ErrorCode.LOCKED
         assert hub.supervisor.pids() == pids, "the refused hub left the first one alone"
+        root = hub.state.root
+        assert stat.S_IMODE(root.stat().st_mode) == 0o700
+        secrets = [hub.state.key_file, root / "registry.key", root / "compensator.key", *hub.state.authority.rglob("*")]
+        exposed = [path for path in secrets if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+        assert exposed == []
         first = (hub.url, hub.api_key)
     assert all(gone(pid) for pid in pids.values())
 
@@ -88,15 +104,6 @@ async def test_a_start_ends_the_tokens_that_release_0_1_0_gave_and_its_services_
             await (await NatsBus.connect(hub.bus_url, "p.new", creds=credentials(token, site), timeout=60)).close()
 
 
-async def test_secrets_in_the_hubs_folder_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
-    async with EmbeddedHub(tmp_path / "hub") as hub:
-        root = hub.state.root
-        assert stat.S_IMODE(root.stat().st_mode) == 0o700
-        secrets = [hub.state.key_file, root / "registry.key", root / "compensator.key", *hub.state.authority.rglob("*")]
-        exposed = [path for path in secrets if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077]
-        assert exposed == []
-
-
 async def test_a_killed_service_is_started_again_at_the_same_place(tmp_path: Path) -> None:
     async with (
         EmbeddedHub(tmp_path / "hub") as hub,
@@ -111,7 +118,10 @@ async def test_a_killed_service_is_started_again_at_the_same_place(tmp_path: Pat
             assert [view.name for view in await client.projects.list()] == ["triage"]
 
 
-async def test_a_hub_that_cannot_start_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_hub_that_cannot_start_says_why_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddedHub, "services_from", SERVICES)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with taken:

@@ -140,7 +140,7 @@ async def test_services_are_forked_with_their_own_environment_folder_and_log(
 
 
 async def test_services_whose_nursery_was_killed_come_back_as_programs(tmp_path: Path) -> None:
-    async with EmbeddedHub(tmp_path / "hub") as hub:
+    async with EmbeddedHub(tmp_path / "hub", compensators=0) as hub:
         before = hub.supervisor.pids()
         nursery = psutil.Process(before["coordinator"]).parent()
         assert nursery is not None

@@ -130,7 +130,7 @@ class KillingFile(io.FileIO):
 
 
 def test_a_download_goes_on_when_the_killed_store_is_back(mortal: Any, key: str, tmp_path: Path) -> None:
-    data = os.urandom(64 << 20)
+    data = os.urandom(24 << 20)
     store = mortal.store()
     store.put(key, data)
     with KillingFile(tmp_path / "file", mortal, 8 << 20) as file:
@@ -139,14 +139,14 @@ def test_a_download_goes_on_when_the_killed_store_is_back(mortal: Any, key: str,
 
 
 def test_ranges_go_on_from_where_they_were_when_the_killed_store_is_back(mortal: Any, key: str) -> None:
-    data = os.urandom(64 << 20)
+    data = os.urandom(32 << 20)
     store = mortal.store()
     store.put(key, data)
-    starts, length = [3, 16 << 20], 40 << 20
+    starts, length = [3, 8 << 20], 24 << 20
     readers = [store.open_range(key, start, length) for start in starts]
     found = [bytearray(length) for _ in starts]
     for at in range(0, length, 4 << 20):
-        if at == 12 << 20:
+        if at == 8 << 20:
             mortal.kill()
             starting = threading.Thread(target=mortal.start)
             starting.start()
@@ -158,12 +158,12 @@ def test_ranges_go_on_from_where_they_were_when_the_killed_store_is_back(mortal:
 
 def test_a_range_is_unavailable_when_the_killed_store_stays_away(mortal: Any, key: str) -> None:
     store = mortal.store(patience=0.3)
-    store.put(key, bytes(64 << 20))
-    with store.open_range(key, 0, 64 << 20) as reader:
+    store.put(key, bytes(32 << 20))
+    with store.open_range(key, 0, 32 << 20) as reader:
         mortal.kill()
         try:
             with pytest.raises(HanseError) as caught:
-                reader.read_into(memoryview(bytearray(64 << 20)))
+                reader.read_into(memoryview(bytearray(32 << 20)))
         finally:
             mortal.start()
     assert caught.value.code is ErrorCode.UNAVAILABLE

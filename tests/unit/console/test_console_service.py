@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from foreign_interpreters import node_modules
 from hanse_console.app import application
 from hanse_console.bundle import BUNDLE, read_bundle
 from hanse_console.proxy import BODY, ApiProxy
@@ -281,15 +282,14 @@ def test_the_bundle_is_of_these_sources(tmp_path: Path) -> None:
     built = tmp_path / "src" / "hanse_console" / "bundle"
     sources = tmp_path / "web"
     shutil.copytree(WEB, sources, ignore=shutil.ignore_patterns("node_modules"))
-    if (WEB / "node_modules" / ".package-lock.json").exists():
-        (sources / "node_modules").symlink_to(WEB / "node_modules")
-    else:
-        got = subprocess.run(["npm", "ci", "--no-fund", "--no-audit"], cwd=sources, capture_output=True, timeout=180)
-        if got.returncode != 0:
-            pytest.skip("npm ci: no registry of npm is reached, so the bundle cannot be built anew")
+    there = WEB / "node_modules"
+    packages = there if (there / ".package-lock.json").exists() else node_modules(WEB)
+    if packages is None:
+        pytest.skip("npm ci: no registry of npm is reached, so the bundle cannot be built anew")
+    (sources / "node_modules").symlink_to(packages)
     made = subprocess.run(["npm", "run", "build"], cwd=sources, capture_output=True, text=True, timeout=180)
     assert made.returncode == 0, made.stdout + made.stderr
     anew = {path.relative_to(built).as_posix(): path.read_bytes() for path in built.rglob("*") if path.is_file()}
-    there = {path.relative_to(BUNDLE).as_posix(): path.read_bytes() for path in BUNDLE.rglob("*") if path.is_file()}
-    assert sorted(anew) == sorted(there), "the bundle is of other sources: make console"
-    assert anew == there
+    kept = {path.relative_to(BUNDLE).as_posix(): path.read_bytes() for path in BUNDLE.rglob("*") if path.is_file()}
+    assert sorted(anew) == sorted(kept), "the bundle is of other sources: make console"
+    assert anew == kept

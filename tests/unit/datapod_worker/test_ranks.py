@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
+from forked_workers import RANK_NAME
 from hanse_datapod.worker.ranks import launch
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
@@ -28,22 +29,35 @@ __all__ = ["data", "worker"]
 TOLERANCE = 2e-5
 
 
+@pytest.fixture(autouse=True)
+def ranks_are_forked(worker_nursery):
+    """They begin with torch loaded, but where their start is the point: a test of `started_as_programs`."""
+    worker_nursery.ranks = True
+    yield
+    worker_nursery.ranks = False
+
+
+@pytest.fixture
+def started_as_programs(ranks_are_forked, worker_nursery):
+    worker_nursery.ranks = False
+
+
 async def ranks_of(worker, count):
     """The processes that train, once there are so many."""
     async with asyncio.timeout(120):
         while True:
             below = psutil.Process(worker.pid).children(recursive=True)
-            found = [each for each in below if "hanse_datapod.worker.ranks" in " ".join(_line(each))]
+            found = [each for each in below if _name(each) == RANK_NAME]
             if len(found) == count:
                 return sorted(found, key=lambda each: each.pid)
             await asyncio.sleep(0.05)
 
 
-def _line(process):
+def _name(process):
     try:
-        return process.cmdline()
+        return process.name()
     except psutil.NoSuchProcess:
-        return []
+        return ""
 
 
 async def test_two_processes_make_the_model_of_one_and_the_same_bits_again_also_after_one_has_died(worker, tmp_path):
@@ -114,10 +128,10 @@ async def test_the_time_limit_ends_all_ranks(tmp_path, data):
     worker = OwnWorker(data, own["code"], SCHEMA)
     try:
         own["model"] = await initialized(worker, tmp_path, **own)
-        long = request(tmp_path, TaskKind.TRAIN, processes=2, time_limit=20.0, **own)
+        long = request(tmp_path, TaskKind.TRAIN, processes=2, time_limit=10.0, **own)
         working = asyncio.create_task(worker.work(long, silent))
         ranks = await ranks_of(worker, 2)
-        with pytest.raises(HanseError, match="within 20 s") as caught:
+        with pytest.raises(HanseError, match="within 10 s") as caught:
             await working
     finally:
         await worker.close()
@@ -149,7 +163,7 @@ def train(model, data, config):
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 
-async def test_site_code_trains_over_its_ranks_what_one_process_trains(tmp_path, data):
+async def test_site_code_trains_over_its_ranks_what_one_process_trains(started_as_programs, tmp_path, data):
     """By what torch has for it, DDP and FSDP; the whole model is gathered at rank 0, which speaks for all. They see
     what torchrun gives."""
     text = """

@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from hanse_fabric.errors import HanseError
+from hanse_lab.__main__ import main
 from hanse_lab.cells import cells_of, merged
 from hanse_lab.experiment import read_experiment
 from hanse_lab.pictures import as_svg, picture
@@ -248,23 +249,26 @@ def test_an_experiment_file_is_refused_with_what_is_wrong(tmp_path: Path, text: 
         read_experiment(tmp_path / "bad.yaml")
 
 
-@pytest.mark.timeout(300)  # it starts processes that load torch
-def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(tmp_path: Path) -> None:
-    def hanse(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from hanse.cli import main; main()", "lab", "run", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-
+@pytest.mark.timeout(300)  # it starts a process that loads torch
+def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(experiment().model_dump_json())
     options = ("--out", str(tmp_path / "out"), "--page", str(tmp_path / "page.md"), "--workers", "1", "--rounds", "1")
-    assert "FedAvg,IID,none,1," in json.loads(hanse(str(file), *options, "--json").stdout)["tiny"]
+    command = [sys.executable, "-c", "from hanse.cli import main; main()", "lab", "run", str(file), *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
+    assert "FedAvg,IID,none,1," in json.loads(done.stdout)["tiny"]
     assert (tmp_path / "out" / "tiny" / "table.md").read_text() in (tmp_path / "page.md").read_text().replace(
         "## T", "# T"
     )
-    missing = hanse(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"))
-    assert missing.returncode == 4
-    assert "none.yaml" in missing.stderr
-    for option, value, said in (("--workers", "0", "above 0"), ("--lead", str(tmp_path / "no.md"), "no such file")):
-        refused = hanse(str(file), option, value)
-        assert refused.returncode == 2
-        assert said in refused.stderr
+    for more, status, said in (
+        ([str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out")], 4, "none.yaml"),
+        ([str(file), "--workers", "0"], 2, "above 0"),
+        ([str(file), "--lead", str(tmp_path / "no.md")], 2, "no such file"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["hanse_lab", "run", *more])
+        with pytest.raises(SystemExit) as ended:
+            sys.exit(main())  # the program that the command goes on as
+        assert ended.value.code == status
+        assert said in capsys.readouterr().err

@@ -1,7 +1,7 @@
-"""Rounds of one site's training, in one process or as one of several ranks: `python rank_cases.py FILE NAME...`."""
+"""Rounds of one site's training, in one process or as one of several ranks."""
 
+import os
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +99,9 @@ CASES = {
 }
 
 
-if __name__ == "__main__":
+def play(at, names, environment):
+    """What a rank does: its answers are in the file `at`."""
+    os.environ.update(environment)
     ranks = join()
-    Path(sys.argv[1]).write_bytes(pickle.dumps([one(CASES[name], ranks) for name in sys.argv[2:]]))
+    Path(at).write_bytes(pickle.dumps([one(CASES[name], ranks) for name in names]))
     withdraw()

@@ -3,7 +3,8 @@
 `python -m hanse_datapod.process.nursery` loads what a datapod and its worker need and forks sites (`forking`), each of
 which forks its worker before it does anything else. Both are processes of their own, as they would be without it. The
 nursery itself reads nothing of a site's data and keys. With `--at SOCKET` it serves several deployments one after the
-other or side by side, each over a connection of its own.
+other or side by side, each over a connection of its own. Modules that are named are loaded, too, which sites else load
+when they need them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def main() -> int:
     """Serve until stdin closes, or for ever at a socket; the exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--at", type=Path)
+    parser.add_argument("modules", nargs="*")
     given = parser.parse_args()
-    forking.load(_NEEDED)
+    forking.load((*_NEEDED, *given.modules))
     if given.at is not None:
         forking.serve_at(given.at, _site)
     return forking.serve(_site)
