@@ -10,9 +10,9 @@ import pytest
 
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
-from hanse_privacy.accounting.events import laplace
+from hanse_privacy.accounting.events import Event, laplace
 from hanse_privacy.accounting.plan import ReleasePlan
-from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger
+from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger, _plan_body
 from planned_releases import BEFORE, DELTA, METRICS, ROUNDS, RUN, STEP, STEPS, epsilon, plan
 
 
@@ -146,3 +146,16 @@ def test_in_whichever_order_releases_come_the_end_is_the_same(tmp_path: Path) ->
         ends.add(ledger.site_balance().spent)
         ledger.close()
     assert ends == {epsilon(*RUN.releases, plan=RUN)}
+
+
+@pytest.mark.parametrize("second", [plan((Event("pure", 9.0), 1), (METRICS, 1), rounds=1), None])
+def test_a_plan_that_was_written_before_a_kill_counts_whatever_is_said_then(
+    tmp_path: Path, second: ReleasePlan | None
+) -> None:
+    """The second has another budget to exceed, and none would have the filter add the charges up."""
+    asked = charges(1)
+    ledger = Ledger(tmp_path, Budgets(project=Budget(epsilon(*RUN.releases, plan=RUN), DELTA)))
+    ledger._write(_plan_body(("p", "r", ""), RUN))
+    assert ledger.reserve(*asked, plan=second).added_by == "plan"
+    assert [entry["what"] for entry in read_chain(tmp_path, NAME)] == [PLAN, "charge", "charge"]
+    ledger.close()
