@@ -197,6 +197,18 @@ def test_what_was_shared_ahead_with_one_threshold_is_not_told_again_with_another
     assert "other members or keys" in refused.message
 
 
+def test_what_was_shared_ahead_and_never_used_is_over_once_another_session_is_shared_ahead(tmp_path: Path) -> None:
+    """Of a site whose policy let sessions be under way side by side in between."""
+    sites = Rehearsal(tmp_path, ["east", "south", "west"])
+    with_ahead(sites, FIRST, NEXT)
+    restarted(sites, beside=8)
+    sites.share(sites.open(LAST))
+    restarted(sites, beside=0)
+    with_ahead(sites, LAST, "r2-evaluate")
+    live = {path.name for path in (tmp_path / "east" / sites.run).glob("*.session")}
+    assert live == {f"{LAST}.session", "r2-evaluate.session"}
+
+
 def test_a_roster_that_was_pinned_after_secrets_were_shared_holds_for_what_is_shared_ahead(tmp_path: Path) -> None:
     sites = Rehearsal(tmp_path, ["east", "south", "west"])
     sites.share(sites.open(FIRST))

@@ -92,6 +92,8 @@ def test_a_session_of_release_0_1_0_is_whole(tmp_path: Path) -> None:
     notes = shared.sites.mask(shared.request, shared.orders)
     assert all(b'"hanse.pairwise_agreement/1"' in note.payload for note in notes.values())
     assert b'"hanse.pairwise_share_request/1"' in shared.request.encode()
+    kept = shared.sites.folder / "site-0" / shared.sites.run / f"{SESSION}.session"
+    assert b'"hanse.pairwise_session/1"' in kept.read_bytes()  # which that release reads, too
     _, recovered = shared.sites.unmask(shared.request, shared.orders, notes)
     assert recovered.recovery is not None
 
