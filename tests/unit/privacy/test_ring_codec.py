@@ -187,6 +187,12 @@ def test_counts_are_scaled_by_the_fraction_and_by_a_weight() -> None:
     assert encode(counts, Ring(bits=64, fraction=0, bound=5.0), factor=0.5)[0].view(np.int64).tolist() == [2, -2, 2]
 
 
+def test_real_numbers_in_a_ring_without_fraction_are_rounded_and_not_cut_to_whole_ones() -> None:
+    values = np.array([1.75, -1.75, 0.5, 2.5, 7.0])
+    made, clipped = encode(values, Ring(bits=64, fraction=0, bound=5.75))
+    assert (made.view(np.int64).tolist(), clipped) == ([2, -2, 0, 2, 6], 1)
+
+
 def test_weights_above_the_largest_have_elements_as_large_as_they_are() -> None:
     """Of a value that a lying site would weight more than it may: nobody sees it, so it wraps as every number does."""
     for bound, fraction, factor, value in (
