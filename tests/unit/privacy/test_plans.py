@@ -51,6 +51,11 @@ def test_all_of_one_kind_has_no_plan_nor_has_what_no_distribution_is_known_of() 
     assert ReleasePlan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
 
 
+def test_normal_noise_on_all_alone_adds_up_by_its_rho() -> None:
+    events = gaussian(2.0), gaussian(2.0, 0.5), laplace(2.0), Event("concentrated", 0.1), Event("chance", 0.1)
+    assert [(is_normal(event), rho_of(event)) for event in events] == [(True, 0.125), *[(False, 0.0)] * 4]
+
+
 def test_a_plan_of_one_kind_is_made_where_it_is_asked_for_unless_no_distribution_is_known() -> None:
     alone = ReleasePlan.of([(STEP, 4), (STEP, 4)], 2, "said", always=True)
     assert alone == ReleasePlan(((STEP, 8),), 2)
