@@ -21,8 +21,8 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_PRIVACY}/test_ring_plan.py", f"{_PRIVACY}/test_ring_codec.py", f"{_PRIVACY}/test_noise_shares.py",
     ),
     "hanse_privacy.ledger": (
-        f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_ledger_restored.py", f"{_DATAPOD}/test_budget.py",
-        f"{_DATAPOD}/test_charges.py",
+        f"{_PRIVACY}/test_ledger.py", f"{_PRIVACY}/test_turns.py", f"{_PRIVACY}/test_ledger_plans.py",
+        f"{_DATAPOD}/test_ledger_restored.py", f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py",
     ),
     "hanse_privacy.pairwise.shares": (
         f"{_PRIVACY}/test_pairwise_shares.py", f"{_PRIVACY}/test_pairwise_sums.py",
@@ -31,7 +31,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_PRIVACY}/test_pairwise_requests.py", f"{_PRIVACY}/test_pairwise_shares.py",
         f"{_PRIVACY}/test_pairwise_unmasking.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
         f"{_PRIVACY}/test_pairwise_sums.py", f"{_PRIVACY}/test_pairwise_bound.py",
-        f"{_PRIVACY}/test_pairwise_ahead.py",
+        f"{_PRIVACY}/test_pairwise_ahead.py", f"{_PRIVACY}/test_masked_exchange.py",
     ),
     "hanse_privacy.works.chain": (f"{_PRIVACY}/test_work_chains.py",),
     "hanse_learning.codecs.chain": (
@@ -98,7 +98,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_datapod.privacy.expected": (
         f"{_DATAPOD}/test_expected_charges.py", f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_charges.py",
     ),
-    "hanse_privacy.accounting.plan": (f"{_PRIVACY}/test_plans.py",),
+    "hanse_privacy.accounting.plan": (f"{_PRIVACY}/test_plans.py", f"{_PRIVACY}/test_ledger_plans.py"),
     "hanse_datapod.home.outbox": (
         f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",
     ),

@@ -22,7 +22,7 @@ from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.accounting.terms import SampledTraining, round_noise
-from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, verify_ledger
+from hanse_privacy.ledger import NAME, Balance, Budget, Budgets, Charge, Ledger, verify_ledger
 from hanse_privacy.totals import Total
 
 CHEAP = Event("pure", 0.3)
@@ -227,6 +227,84 @@ def test_ten_thousand_charges_open_and_are_added_to_without_composing_each(tmp_p
     assert distinct == [(gaussian(50.0), 10_000)]
     assert 5 < ledger.reserve(charge("new", event=gaussian(50.0))).spent < 20
     ledger.close()
+
+
+def test_a_project_that_was_not_charged_is_unspent_unless_the_whole_site_has_a_budget(tmp_path: Path) -> None:
+    most = Budget(2.0, 0.0)
+    for name, budgets, beta in (("project", Budgets(project=most), True), ("site", Budgets(site=most), False)):
+        ledger = Ledger(tmp_path / name, budgets)
+        assert ledger.is_unspent("alpha")
+        ledger.reserve(charge("r1"))
+        assert [ledger.is_unspent(project) for project in ("alpha", "beta")] == [False, beta]
+        ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("budgets", "left"),
+    [
+        (Budgets(), None), (Budgets(project=Budget(1.0, 0.0)), 0.7), (Budgets(site=Budget(0.5, 0.0)), 0.2),
+        (Budgets(project=Budget(1.0, 0.0), site=Budget(0.5, 0.0)), 0.2),
+        (Budgets(project=Budget(1.0, 0.0), site=Budget(2.0, 0.0)), 0.7),
+        (Budgets(project=Budget(1.0, 0.0), projects={"alpha": Budget(4.0, 0.0)}), 3.7),
+    ],
+)  # fmt: skip
+def test_what_remains_is_the_least_that_any_ceiling_leaves(
+    tmp_path: Path, budgets: Budgets, left: float | None
+) -> None:
+    ledger = Ledger(tmp_path, budgets)
+    ledger.reserve(charge("r1"))
+    assert ledger.remaining("alpha") == (None if left is None else pytest.approx(left))
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("event", "note", "tells"),
+    [
+        (CHEAP, "", False), (gaussian(3.0), "gaussian", False), (gaussian(3.0, 0.5), "", True),
+        (gaussian(3.0), "dp_sgd: of all examples", True),
+    ],
+)  # fmt: skip
+def test_a_balance_tells_of_examples_where_a_charge_followed_from_how_many_there_are(
+    tmp_path: Path, event: Event, note: str, tells: bool
+) -> None:
+    """And what remains to another project tells it where the whole site has a budget, which both are charged to."""
+    asked = replace(charge("theirs", project="beta", event=event), note=note)
+    for name, budgets, alpha in (
+        ("project", Budgets(project=Budget(90.0)), False), ("site", Budgets(site=Budget(90.0)), tells),
+    ):  # fmt: skip
+        ledger = Ledger(tmp_path / name, budgets)
+        ledger.reserve(charge("mine"))
+        assert ledger.reserve(asked).by_examples is tells
+        assert [each.by_examples for each in ledger.balances()] == [tells, False, tells]
+        assert (ledger.by_examples("beta"), ledger.by_examples("alpha")) == (tells, alpha)
+        ledger.close()
+
+
+def test_a_balance_of_nothing_says_that_nothing_was_charged() -> None:
+    empty = Balance("alpha", 0.0, 1e-5, 1.0)
+    assert (empty.by_examples, empty.added_by) == (False, "nothing")
+
+
+def test_a_run_that_may_cost_so_much_by_its_terms_is_not_afforded_where_it_would_cost_more(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Budgets())
+    asked = replace(charge("check"), count=3)  # 0.9 in all
+    assert [ledger.affords(asked, run=Budget(most, 0.0)) for most in (0.85, 0.9)] == [False, True]
+    ledger.close()
+
+
+def test_where_no_ceiling_is_what_is_spent_is_told_at_the_delta_of_a_ceiling_that_says_none(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Budgets())
+    assert ledger.reserve(charge("r1", event=gaussian(3.0))).delta == Budget(1.0).delta == 1e-5
+    ledger.close()
+
+
+def test_entries_alike_are_salted_with_sixteen_random_bytes_each(ledger: Ledger, tmp_path: Path) -> None:
+    for _ in range(2):
+        ledger.reserve(charge("r1"))
+        ledger.settle(charge("r1"))
+    salts = {entry["salt"] for entry in read_chain(tmp_path, NAME)}
+    assert len(salts) == 4
+    assert {len(bytes.fromhex(salt)) for salt in salts} == {16}
 
 
 LIMITS = {"alpha": 1.0, "beta": 1.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
@@ -94,6 +96,28 @@ def test_one_key_masks_one_array_also_after_a_restart(tmp_path: Path) -> None:
         again.mask("k", zeros + np.uint64(1))
     assert raised.value.code is ErrorCode.CONFLICT
     assert again.mask("other", zeros + np.uint64(1)) != first
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_a", "cancel"),
+    [(ASKED, ASKED, True), (ASKED, replace(ASKED, request=b"r" * 32), False), (None, None, True)],
+    ids=["all the same", "one another request", "a hub of release 0.1.0"],
+)
+def test_masks_of_sums_cancel_over_those_who_are_asked_the_same(
+    tmp_path: Path, asked: Asked | None, of_a: Asked | None, cancel: bool
+) -> None:
+    all_sites = Rehearsal(tmp_path, ["a", "b", "c"], asked=asked)
+    orders = all_sites.share(all_sites.open("r1-train"))
+    masked = [
+        all_sites.sites[name]
+        .sums(
+            all_sites.run, orders.payloads[name], session="r1-train", task=name, begin=lambda _: None,
+            asked=of_a if name == "a" else asked,
+        )
+        .mask("k", np.zeros(2, np.uint64))
+        for name in "abc"
+    ]  # fmt: skip
+    assert bool(added(masked).any()) is not cancel
 
 
 def test_sums_begin_only_among_those_whom_the_site_agrees_to(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hanse_fabric.errors import ErrorCode
 from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts, shared_ahead
-from hanse_privacy.pairwise.messages import Advert, AdvertRequest, ShareRequest
+from hanse_privacy.pairwise.messages import Advert, AdvertRequest, Agreement, ShareRequest
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 from hanse_privacy.works.pairwise import Session
 from pairwise_sites import ASKED, Rehearsal, refusal
@@ -142,3 +142,77 @@ def test_sites_say_that_they_share_ahead_to_a_hub_that_asks_and_studies_sites_do
     assert Advert.decode(adverts["south"]).ahead is False
     read = read_adverts(sites.project, sites.run, sites.identities, adverts)
     assert (read.ahead, len(read.members)) == (frozenset({"east"}), 3)
+
+
+def test_a_hub_that_asks_for_nothing_ahead_hears_what_one_of_release_0_1_0_does(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, ["east"])
+    plain = sites.sites["east"].advertise(sites.run)
+    assert sites.sites["east"].advertise(sites.run, AdvertRequest(ahead=False).encode()) == plain
+
+
+@pytest.mark.parametrize("given", [{"asked": None}, {"beside": 8}], ids=["of a hub that binds nothing", "of studies"])
+def test_nothing_is_shared_ahead_by_sites_that_cannot_use_it(tmp_path: Path, given: dict[str, int | None]) -> None:
+    sites = Rehearsal(tmp_path, ["east", "south", "west"], **given)  # type: ignore[arg-type]
+    request = sites.open(FIRST)
+    answers = {name: sites.sites[name].share(sites.run, request.encode(), session=FIRST) for name in request.names}
+    notes = sites.mask(request, order_masks(request, answers, ahead=NEXT))
+    assert [Agreement.decode(note.payload).ahead for note in notes.values()] == [None] * 3
+    assert [path.name for path in (tmp_path / "east" / sites.run).glob("*.session")] == [f"{FIRST}.session"]
+
+
+def with_ahead(sites: Rehearsal, session: str, ahead: str, name: str = "east", **changed: object) -> MaskingNote:
+    """A site's masks in a session, beside which it is to share for another."""
+    request = sites.open(session).model_copy(update=changed)
+    answers = {each: sites.sites[each].share(sites.run, request.encode(), session=session) for each in request.names}
+    payload = order_masks(request, answers, ahead=ahead).payloads[name]
+    return sites.sites[name].masks(sites.run, payload, session=session, task="t", asked=sites.asked)
+
+
+def restarted(sites: Rehearsal, *, beside: int) -> None:
+    sites.beside = beside
+    sites.sites = {name: sites.started(name) for name in sites.sites}
+
+
+@pytest.mark.parametrize("work", [None, ASKED.work], ids=["none", "a work"])
+def test_a_session_that_was_opened_otherwise_is_over_and_not_shared_ahead(tmp_path: Path, work: bytes | None) -> None:
+    """Of a site whose policy lets sessions be under way side by side no more."""
+    sites = Rehearsal(tmp_path, ["east", "south", "west"], beside=8)
+    sites.share(sites.open(NEXT).model_copy(update={"work": work}))
+    sites.share(sites.open(FIRST))
+    restarted(sites, beside=0)
+    assert Agreement.decode(with_ahead(sites, FIRST, NEXT).payload).ahead is None
+    assert [path.name for path in (tmp_path / "east" / sites.run).glob("*.session")] == [f"{FIRST}.session"]
+
+
+def test_what_was_shared_ahead_with_one_threshold_is_not_told_again_with_another(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, ["east", "north", "south", "west"])
+    assert Agreement.decode(with_ahead(sites, FIRST, NEXT).payload).ahead is not None
+    restarted(sites, beside=8)
+    request = sites.open(LAST).model_copy(update={"threshold": 4})
+    assert request.threshold != sites.open(FIRST).threshold
+    sites.share(request)
+    restarted(sites, beside=0)
+    refused = refusal(lambda: with_ahead(sites, LAST, NEXT, threshold=4))
+    assert refused.code is ErrorCode.CONFLICT
+    assert "other members or keys" in refused.message
+
+
+def test_what_was_shared_ahead_and_never_used_is_over_once_another_session_is_shared_ahead(tmp_path: Path) -> None:
+    """Of a site whose policy let sessions be under way side by side in between."""
+    sites = Rehearsal(tmp_path, ["east", "south", "west"])
+    with_ahead(sites, FIRST, NEXT)
+    restarted(sites, beside=8)
+    sites.share(sites.open(LAST))
+    restarted(sites, beside=0)
+    with_ahead(sites, LAST, "r2-evaluate")
+    live = {path.name for path in (tmp_path / "east" / sites.run).glob("*.session")}
+    assert live == {f"{LAST}.session", "r2-evaluate.session"}
+
+
+def test_a_roster_that_was_pinned_after_secrets_were_shared_holds_for_what_is_shared_ahead(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, ["east", "south", "west"])
+    sites.share(sites.open(FIRST))
+    sites.sites["east"]._roster = b"another" * 4
+    refused = refusal(lambda: with_ahead(sites, FIRST, NEXT))
+    assert refused.code is ErrorCode.TAMPERED
+    assert "policy pins" in refused.message

@@ -92,6 +92,8 @@ def test_a_session_of_release_0_1_0_is_whole(tmp_path: Path) -> None:
     notes = shared.sites.mask(shared.request, shared.orders)
     assert all(b'"hanse.pairwise_agreement/1"' in note.payload for note in notes.values())
     assert b'"hanse.pairwise_share_request/1"' in shared.request.encode()
+    kept = shared.sites.folder / "site-0" / shared.sites.run / f"{SESSION}.session"
+    assert b'"hanse.pairwise_session/1"' in kept.read_bytes()  # which that release reads, too
     _, recovered = shared.sites.unmask(shared.request, shared.orders, notes)
     assert recovered.recovery is not None
 
@@ -128,6 +130,46 @@ def test_the_threshold_that_a_job_names_is_taken_or_refused_and_never_replaced()
         threshold_of(11, members=10, minimum=3)
     with pytest.raises(HanseError, match="a sum of 2 beside 3 that collude"):
         threshold_of(7, members=10, minimum=6, colluding=3)
+
+
+def test_the_default_threshold_is_the_least_from_two_thirds_on_that_sites_agree_to() -> None:
+    def agreed(threshold: int, members: int, minimum: int, colluding: int) -> bool:
+        try:
+            check_threshold(threshold, members=members, minimum=minimum, colluding=colluding)
+        except HanseError:
+            return False
+        return True
+
+    for members in range(2, 16):
+        for colluding in range(4):
+            for minimum in range(2, members - colluding + 1):
+                least = max(-(-2 * members // 3), minimum)
+                wanted = next(at for at in range(least, members + 1) if agreed(at, members, minimum, colluding))
+                assert threshold_of(None, members=members, minimum=minimum, colluding=colluding) == wanted
+
+
+def test_a_session_is_of_two_at_least_and_of_three_hundred_at_most() -> None:
+    for minimum in (0, 1):
+        with pytest.raises(HanseError, match="1 participants, at least 2 are needed"):
+            threshold_of(None, members=1, minimum=minimum)
+        assert threshold_of(None, members=2, minimum=minimum) == 2
+    assert threshold_of(None, members=300, minimum=3) == 200
+    with pytest.raises(HanseError, match="'301 participants' is not of at most 300"):
+        threshold_of(None, members=301, minimum=3)
+
+
+def test_a_refused_threshold_says_how_small_a_sum_could_be_and_who_colludes_only_where_some_may() -> None:
+    for threshold, members, colluding, told in (
+        (5, 9, 0, "a sum of 2"), (6, 10, 2, "a sum of 0 beside 2 that collude with it"),
+    ):  # fmt: skip
+        with pytest.raises(HanseError) as refused:
+            check_threshold(threshold, members=members, minimum=5, colluding=colluding)
+        assert refused.value.message.endswith(f"could unmask {told}")
+
+
+def test_those_who_collude_are_all_that_it_takes_where_the_threshold_is_hardly_more() -> None:
+    """One honest answer of each kind: the hub names one of the two honest sites as dropped to the other."""
+    assert [smallest_sum(3, 2, colluding) for colluding in (0, 1, 2)] == [2, 0, 0]
 
 
 @given(st.integers(3, 300), st.integers(2, 300), st.integers(0, 60))

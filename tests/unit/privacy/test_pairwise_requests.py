@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,9 @@ from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.pairwise.coordination import read_adverts
 from hanse_privacy.pairwise.keys import RunKey, advert_statement
 from hanse_privacy.pairwise.messages import ShareRequest
+from hanse_privacy.pairwise.site import PairwiseSite
 from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
-from pairwise_sites import SESSION, Rehearsal, refusal, share
+from pairwise_sites import ASKED, SESSION, Rehearsal, Session, refusal, share
 
 LOW_ORDER = bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
 
@@ -60,11 +62,67 @@ def test_a_low_order_key_is_refused_even_when_it_is_signed(five: Rehearsal) -> N
 
 def test_a_session_without_the_site_itself_or_with_another_key_of_its_is_refused(five: Rehearsal) -> None:
     without = five.open(SESSION, ["site-1", "site-2", "site-3"])
-    assert refusal(lambda: share(five, without)).code is ErrorCode.TAMPERED
-    key = RunKey.create().public_bytes
-    signature = five.signing["site-0"].sign(advert_statement(five.project, five.run, "site-0", key))
-    other = altered(five.open(SESSION), "site-0", key=key, signature=signature)
-    assert refusal(lambda: share(five, other)).code is ErrorCode.TAMPERED
+    key, another = RunKey.create().public_bytes, SigningKey.create()
+    own = five.open(SESSION).members[0].key
+    signed = {
+        name: signing.sign(advert_statement(five.project, five.run, "site-0", key_of_it))
+        for name, signing, key_of_it in (("key", five.signing["site-0"], key), ("identity", another, own))
+    }
+    other_key = altered(five.open(SESSION), "site-0", key=key, signature=signed["key"])
+    other_identity = altered(
+        five.open(SESSION), "site-0", identity=another.public_bytes, signature=signed["identity"]
+    )  # fmt: skip
+    for request in (without, other_key, other_identity):
+        error = refusal(lambda request=request: share(five, request))
+        assert error.code is ErrorCode.TAMPERED
+        assert error.message == "members: site-0 is not there with its own keys"
+
+
+def test_sites_that_pin_no_roster_sum_with_whoever_the_hub_says_is_enrolled(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, ["east", "north", "south"], pinned=False)
+    request = sites.open(SESSION)
+    orders = sites.share(request)
+    _, recovered = sites.unmask(request, orders, sites.mask(request, orders))
+    assert recovered.recovery is not None
+
+
+def test_a_request_of_another_project_is_refused_by_its_name(five: Rehearsal) -> None:
+    error = refusal(lambda: share(five, five.open(SESSION).model_copy(update={"project": "another"})))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert error.message == "project: 'another' is not that of the task, rehearsal"
+
+
+def test_what_a_site_masks_and_unmasks_is_of_the_session_that_its_task_names(session: Session) -> None:
+    site, run = session.all_sites.sites["site-0"], session.all_sites.run
+    order, asked = session.orders.payloads["site-0"], session.asked(*session.request.names)
+    for call in (
+        lambda: site.masks(run, order, session="r2-train", task="one", asked=ASKED),
+        lambda: site.unmask(run, asked, session="r2-train"),
+    ):
+        error = refusal(call)
+        assert error.code is ErrorCode.INVALID_INPUT
+        assert error.message == f"session: '{SESSION}' is not that of the task, r2-train"
+
+
+def test_a_minimum_that_was_raised_after_secrets_were_shared_holds_for_the_masks(shared: Session) -> None:
+    """Of five with a threshold of four, a hub that lies could unmask a sum of four."""
+    shared.all_sites.minimum = 5
+    shared.all_sites.sites["site-0"] = shared.all_sites.started("site-0")
+    error = refusal(lambda: shared.masks("site-0", shared.orders.payloads["site-0"]))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert "could unmask a sum of 4" in error.message
+
+
+@pytest.mark.parametrize(("given", "gap", "colluding"), [({}, 3, 0), ({"colluding": 1}, 4, 1)])
+def test_a_difference_of_two_sums_must_speak_of_the_minimum_and_of_those_who_may_collude(
+    five: Rehearsal, given: dict[str, int], gap: int, colluding: int
+) -> None:
+    orders = five.share(five.open(SESSION))
+    site = PairwiseSite(
+        five.folder / "site-0", five.signing["site-0"], project=five.project, participant="site-0", minimum=3, **given
+    )
+    among = site.masks(five.run, orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED).among
+    assert (len(among.members), among.threshold, among.gap, among.colluding) == (5, 4, gap, colluding)
 
 
 def test_members_that_are_twice_there_or_unsorted_are_refused(five: Rehearsal) -> None:

@@ -59,6 +59,13 @@ def test_a_session_of_other_members_is_refused_while_one_is_under_way(cohorts: R
     assert refused.value.code is ErrorCode.CONFLICT
 
 
+def test_where_sessions_are_under_way_one_at_a_time_the_next_may_be_of_other_members(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, NAMES)
+    sites.share(sites.open(SESSIONS[0]))
+    fewer = sites.open(SESSIONS[1], NAMES[:3])
+    assert sites.mask(fewer, sites.share(fewer)).keys() == set(NAMES[:3])
+
+
 def test_a_site_that_was_killed_while_it_ended_a_session_begins_the_next_one(cohorts: Rehearsal) -> None:
     """The end of a session is written before its secrets are erased: whoever is killed in between has both."""
     requests = [cohorts.open(session) for session in SESSIONS[:2]]

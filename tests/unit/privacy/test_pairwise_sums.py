@@ -190,3 +190,13 @@ def test_the_memory_of_works_is_told_who_shares_who_masks_and_who_survives_by_th
         ("sharing", request.work, keys(names)),
         ("unmasking", all_sites.run, "r1-train", keys(names[:5]), keys(names[:4])),
     ]
+
+
+def test_the_memory_is_told_of_no_work_by_a_hub_of_release_0_1_0_which_names_none(tmp_path: Path) -> None:
+    names, noted = named(3), Noted()
+    all_sites = Rehearsal(tmp_path, names, asked=None)
+    all_sites.sites[names[0]]._memory = noted
+    request = all_sites.open("r1-train")
+    orders = all_sites.share(request)
+    all_sites.unmask(request, orders, all_sites.mask(request, orders))
+    assert [told[0] for told in noted.told] == ["unmasking"]

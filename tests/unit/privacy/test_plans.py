@@ -5,43 +5,20 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
-from hanse_privacy.accounting.accountant import delta_of_alike, make_accountant
+from hanse_privacy.accounting.accountant import delta_of_alike
 from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.accounting.plan import ReleasePlan, is_normal, rho_of
 from hanse_privacy.accounting.several import normal_and_pure, rho_of_normal
-from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger
 from hanse_privacy.noise.gaussian import gaussian_epsilon
+from planned_releases import BEFORE, DELTA, METRICS, ROUNDS, RUN, STEP, STEPS, epsilon, plan
 from privacy_oracle import epsilon_of_mixed
-
-DELTA = 1e-5
-METRICS, STEP, BEFORE = Event("pure", 0.05), gaussian(1.1, 0.02), gaussian(20.0)
-ROUNDS, STEPS = 10, 47
-RUN = ReleasePlan.of([(STEP, ROUNDS * STEPS), (BEFORE, 1), (METRICS, ROUNDS)], ROUNDS)
-assert RUN is not None
-
-
-def epsilon(*events: tuple[Event, int], plan: ReleasePlan | None = None, delta: float = DELTA) -> float:
-    accountant = make_accountant("pld", plan)
-    for event, count in events:
-        accountant.compose(event, count)
-    return accountant.epsilon(delta)
-
-
-def plan(*releases: tuple[Event, int], rounds: int = ROUNDS) -> ReleasePlan:
-    made = ReleasePlan.of(releases, rounds)
-    assert made is not None
-    return made
-
 
 SEVERAL = [
     [(STEP, 470), (METRICS, 10)],
@@ -72,6 +49,48 @@ def test_all_of_one_kind_has_no_plan_nor_has_what_no_distribution_is_known_of() 
     assert ReleasePlan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (Event("chance", 2.0**-64), 10)], 10) is None
     assert ReleasePlan.of([(STEP, 4), (STEP, 4)], 2) is None
     assert ReleasePlan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
+
+
+def test_normal_noise_on_all_alone_adds_up_by_its_rho() -> None:
+    events = gaussian(2.0), gaussian(2.0, 0.5), laplace(2.0), Event("concentrated", 0.1), Event("chance", 0.1)
+    assert [(is_normal(event), rho_of(event)) for event in events] == [(True, 0.125), *[(False, 0.0)] * 4]
+
+
+def test_a_plan_of_one_kind_is_made_where_it_is_asked_for_unless_no_distribution_is_known() -> None:
+    alone = ReleasePlan.of([(STEP, 4), (STEP, 4)], 2, "said", always=True)
+    assert alone == ReleasePlan(((STEP, 8),), 2)
+    assert alone.note == "said"
+    assert ReleasePlan.of([(Event("concentrated", 0.1), 1)], 1, always=True) is None
+
+
+def test_plans_are_the_same_whatever_is_noted_and_in_whichever_order_the_kinds_are_said() -> None:
+    said = [(STEP, 470), (laplace(9.0), 2), (BEFORE, 1), (METRICS, 10), (gaussian(5.0), 3), (gaussian(1.1, 0.01), 5)]
+    first = ReleasePlan.of(said, ROUNDS, "one")
+    assert first is not None
+    assert all(ReleasePlan.of(order, ROUNDS, "other") == first for order in itertools.permutations(said, len(said)))
+
+
+def test_a_plan_is_of_one_round_to_a_thousand_million_with_one_release_or_more_of_each_kind() -> None:
+    for rounds in (1, 10**9):
+        assert ReleasePlan(((METRICS, 1),), rounds).rounds == rounds
+    for rounds in (0, 10**9 + 1):
+        with pytest.raises(HanseError, match=rf"plan\.rounds: {rounds} is not a whole number from 1 to 1000000000"):
+            ReleasePlan(((METRICS, 1),), rounds)
+    with pytest.raises(HanseError, match=r"plan\.releases\.count: 0 is not 1 or more"):
+        ReleasePlan(((METRICS, 1), (STEP, 0)), 1)
+    with pytest.raises(HanseError, match=r"plan\.releases: 2 is not each event once"):
+        ReleasePlan(((METRICS, 1), (METRICS, 2)), 1)
+    assert ReleasePlan((), 1).reached({METRICS: 1}) is None
+
+
+@pytest.mark.parametrize("done", range(1, 26))
+def test_normal_noise_is_charged_by_the_least_rounds_that_hold_it_within_the_plan_and_beyond(done: int) -> None:
+    asked = plan((gaussian(4.0), 10), (METRICS, 10))
+    assert dict(asked.reached({gaussian(4.0): done}) or ()) == {gaussian(4.0): done, METRICS: done}
+    assert dict(asked.reached({gaussian(2.0): done}) or ()) == {gaussian(4.0): 4 * done, METRICS: 4 * done}
+    assert dict(asked.reached({METRICS: 7, gaussian(4.0): done}) or ()) == {
+        gaussian(4.0): max(7, done), METRICS: max(7, done),
+    }  # fmt: skip
 
 
 @given(
@@ -158,17 +177,17 @@ def test_nobody_who_chooses_the_order_and_when_to_stop_by_the_answers_learns_mor
     pure: list[tuple[float, int]], at: float
 ) -> None:
     """The best that anybody can do, by all ways to go on from each row of answers."""
-    epsilons = [epsilon for epsilon, _ in pure]
+    epsilons = [each for each, _ in pure]
 
     @cache
     def best(left: tuple[int, ...], ups: tuple[int, ...]) -> float:
-        loss = math.fsum(number * epsilon for number, epsilon in zip(ups, epsilons, strict=True))
+        loss = math.fsum(number * each for number, each in zip(ups, epsilons, strict=True))
         found = max(0.0, -math.expm1(at - loss))  # stopping here
-        for one, epsilon in enumerate(epsilons):
+        for one, each in enumerate(epsilons):
             if not left[one]:
                 continue
             fewer = tuple(count - (number == one) for number, count in enumerate(left))
-            likely = 1 / (1 + math.exp(-epsilon))
+            likely = 1 / (1 + math.exp(-each))
             up, down = (tuple(count + sign * (number == one) for number, count in enumerate(ups)) for sign in (1, -1))
             found = max(found, likely * best(fewer, up) + (1 - likely) * best(fewer, down))
         return found
@@ -198,138 +217,6 @@ def test_a_plan_that_is_none_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(HanseError, match=r"plan|event"):
         ReleasePlan.from_json(body)
     assert ReleasePlan.from_json(RUN.to_json()) == RUN
-
-
-def charges(number: int, run: str = "r", *, project: str = "p", attempt: int = 1) -> list[Charge]:
-    work = f"{number}/{attempt}"
-    train, told = Charge(project, run, work, STEP, STEPS), Charge(project, run, f"{work}/metrics", METRICS)
-    return [Charge(project, run, "before", BEFORE)] if number == 0 else [train, told]
-
-
-def played(
-    folder: Path, rounds: int = ROUNDS, *, said: ReleasePlan | None = RUN, run: str = "r", project: str = "p"
-) -> None:
-    """A run, with a restart between any two rounds."""
-    for number in range(rounds + 1):
-        ledger = Ledger(folder, Budgets())
-        ledger.reserve(*charges(number, run, project=project), plan=said)
-        for charge in charges(number, run, project=project):
-            ledger.settle(charge)
-        ledger.close()
-
-
-def spent(folder: Path, **scopes: float) -> dict[str, tuple[float, str]]:
-    ledger = Ledger(folder, Budgets(projects={name: Budget(1.0, delta) for name, delta in scopes.items()}))
-    found: dict[str, tuple[float, str]] = {
-        balance.scope: (balance.spent, balance.added_by) for balance in ledger.balances()
-    }
-    ledger.close()
-    return found
-
-
-def test_a_run_with_a_plan_has_one_entry_for_it_and_costs_what_the_plan_does(tmp_path: Path) -> None:
-    played(tmp_path)
-    whole = epsilon(*RUN.releases, plan=RUN)
-    assert spent(tmp_path) == {"site": (whole, "plan"), "p": (whole, "plan")}
-    assert [entry["what"] for entry in read_chain(tmp_path, NAME)][:2] == [PLAN, "charge"]
-    assert [entry["what"] for entry in read_chain(tmp_path, NAME)].count(PLAN) == 1
-
-
-def test_without_a_plan_a_ledger_tells_what_it_told_before(tmp_path: Path) -> None:
-    """As ledgers of earlier versions are: their entries have none."""
-    played(tmp_path, said=None)
-    assert spent(tmp_path)["p"] == (epsilon(*RUN.releases), "filter")
-
-
-def test_what_a_run_says_after_it_was_charged_is_no_plan(tmp_path: Path) -> None:
-    played(tmp_path, 3, said=None)
-    played(tmp_path, said=RUN)  # the same rounds once more, and others
-    assert PLAN not in [entry["what"] for entry in read_chain(tmp_path, NAME)]
-    assert spent(tmp_path)["p"][1] == "filter"
-
-
-def test_a_second_plan_of_a_run_changes_nothing(tmp_path: Path) -> None:
-    played(tmp_path, 3)
-    ledger = Ledger(tmp_path, Budgets())
-    ledger.reserve(*charges(4), plan=plan((STEP, 1), (METRICS, 9)))
-    ledger.close()
-    assert [entry["what"] for entry in read_chain(tmp_path, NAME)].count(PLAN) == 1
-
-
-def test_the_same_run_again_is_within_the_plans_row_and_another_is_added_up_by_the_filter(tmp_path: Path) -> None:
-    played(tmp_path)
-    played(tmp_path, run="again")
-    twice = [(event, 2 * count) for event, count in RUN.releases]
-    assert spent(tmp_path)["p"] == (epsilon(*twice, plan=RUN), "plan")
-    ledger = Ledger(tmp_path, Budgets())
-    other = plan((laplace(9.0), 3), (METRICS, 3), rounds=3)
-    ledger.reserve(Charge("p", "other", "1", laplace(9.0)), plan=other)
-    [_, balance] = ledger.balances()
-    assert (balance.spent, balance.added_by) == (epsilon(*twice, (laplace(9.0), 1)), "filter")
-    ledger.close()
-
-
-def test_a_plan_that_comes_after_another_runs_charge_counts_for_its_own_run_alone(tmp_path: Path) -> None:
-    whole = epsilon(*RUN.releases, plan=RUN)
-    ledger = Ledger(tmp_path, Budgets())
-    ledger.reserve(Charge("p", "first", "1", laplace(100.0)))
-    most = Budget(whole, DELTA)
-    for number in range(ROUNDS + 1):
-        ledger.reserve(*charges(number), plan=RUN, run=most)
-    with pytest.raises(HanseError, match=r"terms\.epsilon"):
-        ledger.reserve(*charges(ROUNDS + 1), plan=RUN, run=most)
-    assert [balance.added_by for balance in ledger.balances()] == ["filter", "filter"]
-    ledger.close()
-
-
-def test_a_ledger_says_before_what_it_charges(tmp_path: Path) -> None:
-    whole = epsilon(*RUN.releases, plan=RUN)
-    asked = [Charge("p", "r", "check", event, count) for event, count in RUN.releases]
-    for least, enough in ((whole * 1.0001, True), (whole * 0.999, False)):
-        ledger = Ledger(tmp_path / "asked", Budgets(project=Budget(least, DELTA)))
-        assert ledger.affords(*asked) is ledger.affords(*asked, alone=True) is enough
-        assert ledger.affords(*asked, run=Budget(whole, DELTA)) is enough
-        ledger.close()
-
-
-@pytest.mark.parametrize("kept", range(1, 6))
-def test_a_kill_between_a_plan_and_its_charges_leaves_a_ledger_that_charges_no_less(tmp_path: Path, kept: int) -> None:
-    """The entries of the first two steps are cut after each of them, and the run goes on."""
-    played(tmp_path / "whole", 1)
-    entries = [
-        {name: value for name, value in entry.items() if name not in ("hash", "previous", "time", "at", "number")}
-        for entry in read_chain(tmp_path / "whole", NAME)
-    ]
-    folder = tmp_path / "cut"
-    ledger = Ledger(folder, Budgets())
-    for entry in itertools.islice(entries, kept):
-        ledger._write(entry)
-    ledger.close()
-    played(folder)
-    again = epsilon(*RUN.releases, plan=RUN)
-    assert spent(folder)["p"][1] == "plan"
-    assert spent(folder)["p"][0] >= again
-
-
-def test_a_plan_that_follows_from_examples_hides_the_balance_before_they_are_charged(tmp_path: Path) -> None:
-    """The preparation, which is charged first, does not depend on them; what its plan's row holds beside it does."""
-    for name, said, hidden in (("plan", RUN, True), ("none", None, False)):
-        ledger = Ledger(tmp_path / name, Budgets(project=Budget(5.0)))
-        ledger.reserve(*charges(0), plan=said)
-        assert ledger.by_examples("p") is hidden
-        ledger.close()
-
-
-def test_in_whichever_order_releases_come_the_end_is_the_same(tmp_path: Path) -> None:
-    asked = [charge for number in range(ROUNDS + 1) for charge in charges(number)]
-    ends = set()
-    for seed in range(3):
-        ledger = Ledger(tmp_path / str(seed), Budgets())
-        for charge in random.Random(seed).sample(asked, len(asked)):
-            ledger.reserve(charge, plan=RUN)
-        ends.add(ledger.site_balance().spent)
-        ledger.close()
-    assert ends == {epsilon(*RUN.releases, plan=RUN)}
 
 
 def test_the_share_of_delta_is_that_of_releases_that_are_alike() -> None:

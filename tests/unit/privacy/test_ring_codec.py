@@ -158,3 +158,81 @@ def test_within_the_bound_whatever_wraps_is_what_is_refused_beyond_it() -> None:
 def test_what_is_not_finite_is_no_residue_of_anything(value: float) -> None:
     with pytest.raises(HanseError, match="not finite"):
         encode(np.array([1.0, value]), Ring(bits=64, fraction=8, bound=8), wrap=True)
+
+
+def residues(values: list[float], bits: int) -> list[int]:
+    """Of the nearest whole numbers, of two the even one."""
+    return [round(value) % 2**bits for value in values]
+
+
+def test_the_largest_numbers_that_wrap_lose_no_bit_and_none_is_taken_for_its_neighbour() -> None:
+    ring = Ring(bits=64, fraction=0, bound=2.0)
+    at_the_edges = [1.75 * 2**64, 1.5 * 2**64, 2.0**64 + 2**12, 2.0**63 + 2**11, 2.0**63, 2.0**53 - 1, 0.5, 1.5, 1.75]
+    values = [sign * value for value in at_the_edges for sign in (1, -1)]
+    with np.errstate(invalid="raise"):
+        assert encode(np.array(values), ring, wrap=True)[0].tolist() == residues(values, 64)
+
+
+def test_counts_that_wrap_are_exact_beyond_what_floats_hold_and_scaled_where_the_ring_has_a_fraction() -> None:
+    counts = [2**53 + 1, -(2**53) - 1, 3]
+    for fraction, expected in ((0, counts), (1, [2**54, -(2**54), 6]), (8, [2**61, -(2**61), 768])):
+        made, _ = encode(np.array(counts), Ring(bits=64, fraction=fraction, bound=2.0), wrap=True)
+        assert made.view(np.int64).tolist() == expected
+
+
+def test_counts_are_scaled_by_the_fraction_and_by_a_weight() -> None:
+    counts = np.array([3, -5, 4])
+    made, clipped = encode(counts, Ring(bits=64, fraction=8, bound=5.0), refuse=True)
+    assert (made.view(np.int64).tolist(), clipped) == ([768, -1280, 1024], 0)
+    assert encode(counts, Ring(bits=64, fraction=0, bound=5.0), factor=0.5)[0].view(np.int64).tolist() == [2, -2, 2]
+
+
+def test_real_numbers_in_a_ring_without_fraction_are_rounded_and_not_cut_to_whole_ones() -> None:
+    values = np.array([1.75, -1.75, 0.5, 2.5, 7.0])
+    made, clipped = encode(values, Ring(bits=64, fraction=0, bound=5.75))
+    assert (made.view(np.int64).tolist(), clipped) == ([2, -2, 0, 2, 6], 1)
+
+
+def test_weights_above_the_largest_have_elements_as_large_as_they_are() -> None:
+    """Of a value that a lying site would weight more than it may: nobody sees it, so it wraps as every number does."""
+    for bound, fraction, factor, value in (
+        (8.0, 40, 2.0**26, 1 + 2.0**-20),
+        (8.0, 40, 2.0**26, -7.75),
+        ((2**51 - 2) / 2.0**40, 40, 1.5, (2**51 - 2) / 2.0**40),  # beyond 2^51, and odd
+        (1.75 * 2**22, 40, 1.5, 1.75 * 2**22),  # beyond 2^63
+        (1.75 * 2**22, 40, 2.0, -1.75 * 2**22),
+    ):
+        with np.errstate(invalid="raise"):
+            made, clipped = encode(np.array([value]), Ring(bits=64, fraction=fraction, bound=bound), factor=factor)
+        assert (made.tolist(), clipped) == (residues([value * factor * 2.0**fraction], 64), 0)
+
+
+def test_numbers_too_large_for_the_quick_way_are_rounded_to_the_nearest_as_all_are() -> None:
+    fine = Ring(bits=64, fraction=50, bound=8.0)
+    values = np.array([0.75, -0.75, 0.5, 1.5, -1.25]) * 2.0**-50
+    assert encode(values, fine)[0].view(np.int64).tolist() == [1, -1, 0, 2, -1]
+    odd = 2.0**52 - 1
+    assert encode(np.array([odd, -odd]), Ring(bits=64, fraction=0, bound=odd))[0].view(np.int64).tolist() == [odd, -odd]
+
+
+def test_a_ring_that_holds_the_sum_takes_each_number_for_its_residue_of_64_bits() -> None:
+    ring, values = Ring(bits=40, fraction=40, bound=8.0), [7.5, -0.25, 3.0 + 2.0**-40]
+    made = encode(np.array(values), ring, summed=True)[0]
+    assert decode(made, ring).tolist() == [-0.5, -0.25, 2.0**-40]
+    for refused, summed in ((ring, False), (Ring(bits=40, fraction=60, bound=8.0), True)):
+        with pytest.raises(HanseError, match=r"ring\.fraction: \d+ is not small enough for \+-8 in 40 bits"):
+            encode(np.array(values), refused, summed=summed)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_nothing_is_encoded_to_nothing_whatever_the_bound(dtype: type) -> None:
+    for shape in ((0,), (3, 0)):
+        made, clipped = encode(np.zeros(shape, dtype), Ring(bits=32, fraction=0, bound=0.5), refuse=True)
+        assert (made.shape, clipped) == (shape, 0)
+
+
+def test_whoever_gives_room_has_the_elements_there_and_no_memory_taken_for_them() -> None:
+    ring, values, room = Ring(bits=64, fraction=8, bound=8.0), np.linspace(-8, 8, 12).reshape(3, 4), np.empty(100)
+    made, _ = encode(values, ring, room=room)
+    assert np.shares_memory(made, room)
+    assert made.tolist() == encode(values, ring)[0].tolist()

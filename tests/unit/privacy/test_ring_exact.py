@@ -110,6 +110,8 @@ def test_the_smallest_integer_of_all_is_not_taken_for_a_small_one() -> None:
         (np.array([-3, 2, 3]), 2, [-2, 2, 2]),
         (np.array([2**64 - 1, 1], np.uint64), 1, [2, 1]),
         (np.array([-2.0, 2.0]), 0, [-2, 2]),
+        (np.array([-2.0, 2.0, 3.0]), 1, [-2, 2, 2]),
+        (np.array([-2, 2, 3]), 1, [-2, 2, 2]),
     ],
 )
 def test_what_is_beyond_the_bound_is_clipped_and_counted_where_it_is_not_refused(

@@ -1,5 +1,6 @@
 """Plans: no sum overflows, whatever the participants, bounds and weights; what cannot fit is refused beforehand."""
 
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -10,20 +11,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_fabric.messages.masking import Chosen, Ring, RingPlan
 from hanse_fabric.tensors.layout import Entry, Rule
 from hanse_privacy.noise.aggregate import Aggregate
 from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.plan import (
+    AVERAGE,
     LEAST_LEVELS,
+    POOL_VARIANCE,
     capacity,
     check_plan,
     largest_sum,
     make_plan,
     metric_ring,
+    packed_ring,
+    ring_bits,
     ring_of,
     sign_bits,
     weighted,
+    whole_numbers,
 )
 from hanse_schemas.secure_aggregation import LARGEST_WEIGHT, SecureAggregation
 from ring_error import error_bound
@@ -105,7 +111,8 @@ def test_four_bits_of_fraction_are_taken_and_what_leaves_fewer_is_refused_with_w
         (32, widest + 1, 0.0, "bits: 64, or a smaller bound"),
         (64, 8.0, 2.0**60, "a smaller bound is needed"),
     ):
-        with pytest.raises(HanseError, match=f"{bits} bits with 4 fraction bits") as caught:
+        noise = rf" with noise up to {re.escape(f'{tail:g}')} do not fit" if tail else r"\+-[\de+.]+ do not fit"
+        with pytest.raises(HanseError, match=f"{noise}.* {bits} bits with 4 fraction bits") as caught:
             make_plan(section(bound=bound, bits=bits), participants=3, weighting="uniform", tail=tail)
         assert caught.value.hint == helps
 
@@ -121,6 +128,23 @@ def test_narrow_rings_have_as_many_steps_as_the_sum_of_all_leaves(bits: int, bou
 def test_a_ring_is_no_finer_than_numbers_of_that_size_are(bits: int, most: int) -> None:
     ring = make_plan(section(bound=2.0 ** (3 - most), bits=bits), participants=3, weighting="uniform").default
     assert (ring.bits, ring.fraction) == (bits, most)
+
+
+def test_a_narrow_ring_that_the_sum_just_fills_is_taken_down_to_no_bit_of_fraction() -> None:
+    for bits, bound, participants, fraction in ((16, 585.0, 7, 3), (8, 63.0, 1, 1), (8, 126.0, 1, 0), (8, 1.0, 25, 2)):
+        ring = make_plan(section(bound=bound, bits=bits), participants=participants, weighting="uniform").default
+        assert (ring.bits, ring.fraction) == (bits, fraction)
+    for bound, participants in ((127.0, 1), (1.5, 31)):  # with no bit of fraction too large, and with one too few steps
+        with pytest.raises(HanseError, match="do not fit a ring of 8 bits with 4 steps up to it"):
+            make_plan(section(bound=bound, bits=8), participants=participants, weighting="uniform")
+
+
+def test_signs_are_summed_beside_all_parameters_and_refused_beside_a_part_of_them() -> None:
+    chosen = Chosen(fraction=0.5, seed="0" * 64)
+    plan = make_plan(section(), participants=3, weighting="uniform").model_copy(update={"chosen": chosen})
+    check_plan(plan)
+    with pytest.raises(HanseError, match=r"ring\.signs: 8 is not none, where a part of the parameters is summed"):
+        check_plan(plan.model_copy(update={"signs": 8}))
 
 
 def test_a_ring_of_signs_is_refused_only_where_the_sum_of_all_does_not_fit_it() -> None:
@@ -257,11 +281,40 @@ def test_once_all_weights_are_known_the_ring_is_as_narrow_as_their_sum_lets_it(
     [
         (10, 640, 40, 40), (10, 31_000, 40, 40), (10, 1_000_000, 40, 34), (100, 20_000, 40, 40),
         (100, 1_000_000, 48, 40), (10, 10_000_000, 40, 31), (100, 90_000_000, 48, 36),
+        (20, 20_000_000, 40, 30), (20, 19_999_999, 48, 38),  # a mean is off by the finest error at most, or by more
     ],
 )  # fmt: skip
 def test_few_examples_have_40_bits_and_more_have_48(participants: int, total: int, bits: int, fraction: int) -> None:
     ring = make_plan(section(), participants=participants, weighting="examples", total=total).default
     assert (ring.bits, ring.fraction) == (bits, fraction)
+
+
+def test_a_packed_ring_that_the_sum_of_known_weights_just_fills_is_taken() -> None:
+    bound = (capacity(40) - 3) / 2.0**40
+    for more, fraction in ((0, 40), (2.0**-20, 39)):
+        ring = packed_ring(bound + more, 3, 2, 1, below=48)
+        assert ring is not None
+        assert (ring.bits, ring.fraction) == (40, fraction)
+
+
+def test_48_bits_are_taken_for_weights_that_nobody_knows_where_the_sum_just_fills_them() -> None:
+    bound = (capacity(48) - 1) / 2.0**40
+    assert [ring_bits(section(bound=bound + more), "examples", 1) for more in (0, 2.0**-30)] == [48, 64]
+
+
+def test_known_weights_narrow_no_ring_with_noise() -> None:
+    """They bound what is summed, and not the noise."""
+    plan = make_plan(section(), participants=10, weighting="examples", total=640, tail=1.0)
+    assert (plan.default.bits, plan.total) == (48, None)
+
+
+def test_known_weights_make_no_room_in_the_rings_of_buffers() -> None:
+    """These are averaged, or counted, without the weights."""
+    plan = make_plan(section(), participants=10, weighting="examples", total=640)
+    full = Ring(bits=40, fraction=40, bound=2.0**-5)
+    with pytest.raises(HanseError, match=r"ring\.b: 10 participants .* overflow a ring of 40 bits"):
+        check_plan(plan.model_copy(update={"entries": {**plan.entries, "b": full.model_copy(update={"bound": 0.05})}}))
+    check_plan(plan.model_copy(update={"entries": {**plan.entries, "b": full}}))
 
 
 def test_known_weights_narrow_no_ring_that_a_job_has_chosen_or_that_sites_of_the_first_release_have() -> None:
@@ -291,11 +344,34 @@ def test_buffers_and_counters_have_wide_rings_whatever_the_parameters_have() -> 
     ]:
         ring = ring_of(plan, Entry("b", dtype, (1,), rule, "m"))
         assert (ring.bits, ring.fraction) == (64, fraction)
+    assert plan.entries[AVERAGE] == Ring(bits=64, fraction=40, bound=section().buffer_bound)
     assert ring_of(plan, Entry("w", "F32", (1,))) == plan.default
     assert ring_of(plan.model_copy(update={"entries": {"w": Ring(bits=64, fraction=9, bound=1)}}),
                    Entry("w", "F32", (1,))).fraction == 9  # fmt: skip
     assert weighted(Entry("w", "F32", (1,)))
     assert not weighted(Entry("b", "I64", (1,), Rule.KEEP_NEWEST))
+
+
+def test_variances_have_a_ring_of_their_own_where_a_plan_gives_one() -> None:
+    plan = make_plan(section(), participants=10, weighting="uniform")
+    own = Ring(bits=64, fraction=20, bound=100.0)
+    other = plan.model_copy(update={"entries": {**plan.entries, POOL_VARIANCE: own}})
+    assert ring_of(other, Entry("b", "F32", (1,), Rule.POOL_VARIANCE, "m")) == own
+
+
+def test_a_counter_may_be_so_large_that_the_sum_of_all_is_half_of_what_64_bits_hold() -> None:
+    for participants in (1, 3, 10, 1000):
+        ring = whole_numbers(participants)
+        assert (ring.bits, ring.fraction, ring.tail) == (64, 0, 0)
+        assert capacity(64) < 4 * participants * ring.bound <= 2 * capacity(64) + 2
+
+
+def test_how_values_are_rounded_and_what_happens_beyond_the_bound_is_as_the_job_says() -> None:
+    for rounding in ("nearest", "stochastic"):
+        for beyond in ("clip", "refuse"):
+            asked = section(rounding=rounding, out_of_range=beyond)
+            plan = make_plan(asked, participants=3, weighting="uniform")
+            assert (plan.stochastic, plan.refuse_out_of_range) == (rounding == "stochastic", beyond == "refuse")
 
 
 def test_entries_with_a_known_rule_get_a_ring_by_that_rule() -> None:
@@ -323,11 +399,32 @@ def test_metrics_and_weights_never_overflow_their_tally(participants: int, large
     assert participants * largest_weight <= capacity(64)
 
 
+@pytest.mark.parametrize(
+    ("participants", "largest_weight", "fraction", "bound"),
+    [(10, 1, 30, 2.0**20), (10, 10**6, 17, 2.0**20), (2000, 2**40 - 1, 0, 2.0**10), (10**6, 2**40, 0, 1.0)],
+)
+def test_metrics_have_all_the_fraction_that_there_is_room_for_beside_20_bits(
+    participants: int, largest_weight: int, fraction: int, bound: float
+) -> None:
+    default = Ring(bits=64, fraction=4, bound=1)
+    ring = metric_ring(RingPlan(participants=participants, largest_weight=largest_weight, default=default))
+    assert (ring.bits, ring.fraction, ring.bound) == (64, fraction, bound)
+
+
 def test_weights_that_could_overflow_are_refused() -> None:
     ring = Ring(bits=64, fraction=4, bound=1)
-    plan = RingPlan.model_construct(participants=2**30, largest_weight=2**40, default=ring, entries={})
-    with pytest.raises(HanseError, match="largest_weight"):
-        check_plan(plan)
+
+    def check(participants: int, largest_weight: int) -> None:
+        check_plan(
+            RingPlan.model_construct(
+                participants=participants, largest_weight=largest_weight, default=ring, entries={}, total=None,
+            )
+        )  # fmt: skip
+
+    check(7, capacity(64) // 7)  # which fills it to the last
+    for participants, largest_weight in ((2**30, 2**40), (2**23, 2**40)):
+        with pytest.raises(HanseError, match="largest_weight"):
+            check(participants, largest_weight)
 
 
 def test_a_largest_weight_of_one_is_no_weighting_by_examples() -> None:

@@ -69,6 +69,48 @@ def test_a_seed_sealed_by_the_former_release_still_opens() -> None:
     assert open_sealed(private, sealed, **UNBOUND) == SeedNote(b"s" * 32, 5, b"r" * 32)
 
 
+@pytest.mark.parametrize(
+    ("sealed", "group", "note"),
+    [
+        (
+            "963ae3c4fc1206e718a02add20bb894f0bccea6076f6acc2888d6868d5c3b60e5a54c248d05e55dc6f9236554cd2539093"
+            "7c22c261d5caad16ae52a406752f52c07c0dbd1c7623413e84239ee617445701f2256111da4357696d567aa2a1629d8f68"
+            "eed5b41558b1dd535b851a1f98bcdf462a6bc4b15eb80359cfe4e7d32555b6142835f9e06761aae3a032d48d1cce8bf792"
+            "9e797d40d98c61a9d8cf4be5143c4dbbf294",
+            b"",
+            SeedNote(b"s" * 32, 5, b"r" * 32, b"w" * 32, b"t" * 16),
+        ),
+        (
+            "f4d89c864e165ac25a0f8b753e0fddfa83db1b3815995dda98e697488d5891330f42af1bad1341e371744636933d160698"
+            "1247e6fabd3de3cd228254d953d233d92993d2fb85e5654c9e8088c6cfc6a988e28d875330a8bbf62d0113efbb0c69ca3e"
+            "d7b0dcef26d0ce89ccc92e873a7d4b78816b64500c6c4ec28e85a50bddb012801af0b903d927b4983d41fedd4189ce0c40"
+            "05af6cd67efd9bdab52f405174d791e96ac29844a824b45a1e6b57298be293b7a19cd0a58c32fad99891622ec3563db3e8"
+            "5b",
+            b"one and two",
+            SeedNote(b"s" * 32, 5, work=b"w" * 32, more=(b"m" * 32,)),
+        ),
+    ],
+    ids=["bound to a request", "shared by two compensators"],
+)
+def test_what_sites_seal_now_opens_in_every_later_release(sealed: str, group: bytes, note: SeedNote) -> None:
+    assert open_sealed(bytes(range(32)), bytes.fromhex(sealed), **CONTEXT, group=group) == note
+
+
+def test_seeds_that_several_compensators_share_open_for_these_alone() -> None:
+    note = SeedNote(b"s" * 32, 3, work=b"w" * 32, more=(b"m" * 32, b"n" * 32))
+    sealed = seal(PUBLIC, note, **CONTEXT, group=b"one and two")
+    assert len(sealed) == 165 + 2 * 32
+    assert open_sealed(PRIVATE, sealed, **CONTEXT, group=b"one and two") == note
+    for group in (b"", b"one and three"):
+        refused(PRIVATE, sealed, group=group)
+
+
+def test_a_tag_of_zeros_but_one_is_a_tag_and_of_zeros_alone_is_none() -> None:
+    for tag, told in ((bytes(15) + b"t", bytes(15) + b"t"), (bytes(16), None)):
+        note = replace(NOTE, tag=tag)
+        assert open_sealed(PRIVATE, seal(PUBLIC, note, **CONTEXT), **CONTEXT).tag == told
+
+
 def test_the_seal_is_as_long_whatever_a_policy_pins_and_far_below_a_kibibyte() -> None:
     lengths = {
         len(seal(PUBLIC, SeedNote(bytes(32), minimum, roster, bytes(32), tag), **CONTEXT))
@@ -133,7 +175,9 @@ def test_a_note_with_a_short_seed_a_minimum_of_zero_or_short_digests_is_refused(
 
 
 def test_a_seed_is_never_shown() -> None:
-    assert "ssss" not in repr(SeedNote(b"s" * 32, 3))
+    shown = repr(SeedNote(b"s" * 32, 3, more=(b"m" * 32,)))
+    assert "ssss" not in shown
+    assert "mmmm" not in shown
 
 
 def test_a_statement_changes_with_everything_that_it_states() -> None:

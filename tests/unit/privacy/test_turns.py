@@ -11,6 +11,7 @@ import pytest
 
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.privacy import LedgerHead
 from hanse_privacy.accounting.events import gaussian
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger
 from hanse_privacy.turns import Turn
@@ -85,3 +86,15 @@ def test_other_noise_for_the_same_run_is_refused(ledger: Ledger) -> None:
     with pytest.raises(HanseError, match="asked again as") as caught:
         ledger.reserve(replace(WHOLE, event=gaussian(4.0)), turn=replace(FIRST, round=4))
     assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_a_ledger_that_lacks_what_others_have_seen_lets_nobody_take_a_turn_and_says_the_old_one_again(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    first = ledger.reserve(WHOLE, turn=FIRST)
+    ledger.require(LedgerHead.model_construct(entries=9, head="a" * 64, signature=b""))
+    before = whats(tmp_path)
+    with pytest.raises(HanseError, match="older than what it has signed"):
+        ledger.reserve(WHOLE, turn=replace(FIRST, round=4))
+    assert ledger.reserve(WHOLE, turn=FIRST) == ledger.reserve(WHOLE) == first
+    assert whats(tmp_path) == before == ["charge", "turn", "missing"]

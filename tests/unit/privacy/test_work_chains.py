@@ -58,6 +58,31 @@ def test_the_largest_gap_that_anybody_of_a_chain_wanted_holds_for_its_next_set()
     assert work.admit(members(*range(1, 6)), 3).chains == (Chain(5, (members(*range(1, 11)), members(*range(1, 6)))),)
 
 
+def test_a_set_again_is_asked_for_with_the_largest_gap_of_both_and_is_the_same_memory_where_nothing_changes():
+    whole = members(*range(1, 11))
+    work = SummedSets((Chain(2, (members(20, 21),)), Chain(4, (whole,))))
+    assert work.admit(whole, 4) is work
+    assert work.admit(whole, 2) is work
+    assert work.admit(whole, 6) == SummedSets((Chain(2, (members(20, 21),)), Chain(6, (whole,))))
+
+
+def test_a_refusal_says_what_is_wrong_with_the_set_and_of_how_many_the_others_were():
+    of_both, few = summed((1, 2, 3), (4, 5, 6), gap=3), summed(range(1, 11), range(1, 7), gap=3)
+    for work, asked, why in (
+        (of_both, (1, 2, 4), "they have members of several sets; this work was summed over 3 members"),
+        (few, range(3, 9), "they are not all of the last set's; this work was summed over 10, 6 members"),
+        (few, range(1, 5), "they are 2 fewer than the last set's, at least 3 are wanted; this work was summed over 10"),
+    ):
+        with pytest.raises(HanseError) as refused:
+            work.admit(members(*asked), 3)
+        assert refused.value.code is ErrorCode.CONFLICT
+        assert refused.value.message.startswith(f"members: {why}")
+
+
+def test_as_few_members_as_the_gap_are_a_sum_and_as_many_fewer_are_a_next_one():
+    assert summed(range(1, 7), range(1, 4), gap=3).chains == (Chain(3, (members(*range(1, 7)), members(1, 2, 3))),)
+
+
 def test_fewer_members_than_the_gap_are_no_sum():
     with pytest.raises(HanseError) as caught:
         summed((1, 2), gap=3)

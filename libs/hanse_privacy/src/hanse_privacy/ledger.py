@@ -42,6 +42,8 @@ _ROUNDING = 1 + 1e-9
 """A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
 OF_RUN = 1.01
 """A run whose noise is made for its whole budget does not exceed that by how exactly its parts are composed."""
+DELTA = 1e-5
+"""Of what is told where there is no ceiling, and of a ceiling that says none."""
 _Run = tuple[str, str, str]
 _HOME = re.compile(r"/[0-9a-f]{16}$")
 """Ends the names of works of one of several homes that share a ledger."""
@@ -52,7 +54,7 @@ class Budget:
     """A ceiling: epsilon at delta, over everything that a scope ever releases."""
 
     epsilon: float
-    delta: float = 1e-5
+    delta: float = DELTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class Ledger:
         """
         with self._alone():
             self._catch_up()
-            taken = turn is not None and self._turns.is_new(turn)
+            taken = turn if turn is not None and self._turns.is_new(turn) else None
             new = [charge for charge in charges if not self._is_open(charge)]
             named = _run_of(charges[0])
             if named in self._runs or named in self._plans:
@@ -170,14 +172,14 @@ class Ledger:
             if new:
                 self._check(new, plan)
                 self._check_run(new, run, plan)
-            elif taken:
+            elif taken is not None:
                 self._witness.require_whole()
-            if new and plan is not None and named not in self._plans:
+            if plan is not None and named not in self._plans:
                 self._write(_plan_body(named, plan))
             for charge in new:
                 self._write(_body(charge))
-            if turn is not None and taken:
-                self._write(turn.to_json())
+            if taken is not None:
+                self._write(taken.to_json())
             return self._balance(charges[0].project)
 
     def affords(self, *charges: Charge, alone: bool = False, run: Budget | None = None) -> bool:
@@ -371,7 +373,7 @@ class Ledger:
         return self._make("site", self._budgets.site, self._whole, by_examples=bool(self._by_examples))
 
     def _make(self, scope: str, budget: Budget | None, total: Total, *, by_examples: bool) -> Balance:
-        delta = budget.delta if budget else Budget(1.0).delta
+        delta = budget.delta if budget else DELTA
         spent, allowed = total.epsilon(delta, self._accountant), budget.epsilon if budget else None
         return Balance(scope, spent, delta, allowed, by_examples, total.added_by(self._accountant))
 

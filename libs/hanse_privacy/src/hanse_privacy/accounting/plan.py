@@ -126,4 +126,5 @@ def is_normal(event: Event) -> bool:
 
 def rho_of(event: Event) -> float:
     """Half the square of sensitivity over noise, of what adds up so; else 0."""
-    return (event.rho or 0.0) if is_normal(event) else 0.0
+    rho = event.rho if is_normal(event) else None
+    return rho or 0.0

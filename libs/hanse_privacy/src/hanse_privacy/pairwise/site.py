@@ -148,13 +148,14 @@ class PairwiseSite:
 
     def _share_ahead(self, session: str, before: ShareRequest, run: str) -> ShareAnswer | None:
         """Secrets of the session after this one, of the same members, for a work that is not known yet: it is held
-        against the site's memory when it is answered. None where the session is over."""
+        against the site's memory when it is answered. None where the session is over, as are all that were opened
+        otherwise: masks end these first."""
         folder, request = self._run(run), before.next(session)
         if folder.ended(session) is not None:
             return None
         state = folder.find(session)
         if state is not None:
-            if state.request != request or not state.ahead:
+            if state.request != request:
                 raise conflict(session, "other members or keys")
             return state.answer
         own_key = folder.key()
@@ -315,8 +316,7 @@ class PairwiseSite:
         if not self._beside:
             return
         for session in folder.live()[:1]:
-            state = folder.find(session)
-            if state is not None and state.request.names != request.names:
+            if folder.require(session).request.names != request.names:
                 raise HanseError(
                     ErrorCode.CONFLICT,
                     f"members: {', '.join(request.names)[:200]}, but session {session} is under way with others",

@@ -132,7 +132,7 @@ def ring_bits(
     return 48 if packed and largest_sum(finest, participants) <= capacity(48) else 64
 
 
-def packed_ring(bound: float, participants: int, largest_weight: int, total: int, *, below: int = 64) -> Ring | None:
+def packed_ring(bound: float, participants: int, largest_weight: int, total: int, *, below: int) -> Ring | None:
     """The narrowest ring, of 40 or 48 bits and fewer than `below`, for weights that are together `total`, or by growing
     data twice that. It has the sums of 64 bits, bit for bit, or rounds no mean by more than `FINEST_ERROR`; None: there
     is none."""
@@ -236,7 +236,7 @@ def metric_ring(plan: RingPlan) -> Ring:
     """
     room = max(0, 61 - plan.participants.bit_length() - plan.largest_weight.bit_length())
     fraction = max(0, min(30, room - METRIC_BITS))
-    return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room - fraction))
+    return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room))
 
 
 def _ring(bits: Literal[8, 16, 32, 48, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
