@@ -77,8 +77,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     ),
     "hanse_workflows.masking.masked_sums": (
         f"{_WORKFLOWS}/test_within.py", f"{_WORKFLOWS}/test_gap_of_second_sums.py",
-        f"{_WORKFLOWS}/test_masked_steps.py",
-        f"{_SIMULATION}/test_second_sums.py", f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_masked_steps.py", f"{_WORKFLOWS}/test_sums_made_again.py",
     ),
     "hanse_workflows.masking.all_or_none": (
         f"{_WORKFLOWS}/test_all_or_none.py", f"{_SIMULATION}/test_sums_within_rounds.py",
