@@ -70,10 +70,8 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_what_reductions_ask.py", f"{_WORKFLOWS}/test_named_codecs.py",
-        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
-        f"{_SIMULATION}/test_extras_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
-        f"{_SIMULATION}/test_who_counts.py",
+        f"{_WORKFLOWS}/test_reductions_asked.py", f"{_WORKFLOWS}/test_what_reductions_ask.py",
+        f"{_WORKFLOWS}/test_named_codecs.py", f"{_WORKFLOWS}/test_extras.py",
     ),
     "hanse_workflows.masking.masked_sums": (
         f"{_WORKFLOWS}/test_within.py", f"{_WORKFLOWS}/test_gap_of_second_sums.py",
