@@ -47,15 +47,13 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
     "hanse_reduction.finite": (f"{_AGGREGATOR}/test_refusals.py",),
     "hanse_reduction.engine": (
-        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
-        f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py", f"{_AGGREGATOR}/test_from_zero.py",
-        f"{_AGGREGATOR}/test_masked_sums.py", f"{_AGGREGATOR}/test_strategies_in_jobs.py",
-        f"{_AGGREGATOR}/test_device_reductions.py",
+        f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py",
     ),
     "hanse_reduction.plan": (
-        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
-        f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
-        f"{_AGGREGATOR}/test_encoded_updates.py",
+        f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
+        f"{_AGGREGATOR}/test_masked_refusals.py", f"{_AGGREGATOR}/test_encoded_updates.py",
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py",
     ),
     "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_step_keys.py", "tests/simulation/test_coordinators.py",
@@ -70,15 +68,12 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_WORKFLOWS}/test_keys_and_fingerprints.py", f"{_WORKFLOWS}/test_steps_in_memory.py",
     ),
     "hanse_workflows.next_model": (
-        f"{_WORKFLOWS}/test_what_reductions_ask.py", f"{_WORKFLOWS}/test_named_codecs.py",
-        f"{_WORKFLOWS}/test_extras.py", f"{_WORKFLOWS}/test_runs_in_memory.py",
-        f"{_SIMULATION}/test_extras_rounds.py", f"{_SIMULATION}/test_same_sites_again.py",
-        f"{_SIMULATION}/test_who_counts.py",
+        f"{_WORKFLOWS}/test_reductions_asked.py", f"{_WORKFLOWS}/test_what_reductions_ask.py",
+        f"{_WORKFLOWS}/test_named_codecs.py", f"{_WORKFLOWS}/test_extras.py",
     ),
     "hanse_workflows.masking.masked_sums": (
         f"{_WORKFLOWS}/test_within.py", f"{_WORKFLOWS}/test_gap_of_second_sums.py",
-        f"{_WORKFLOWS}/test_masked_steps.py",
-        f"{_SIMULATION}/test_second_sums.py", f"{_SIMULATION}/test_same_sites_again.py",
+        f"{_WORKFLOWS}/test_masked_steps.py", f"{_WORKFLOWS}/test_sums_made_again.py",
     ),
     "hanse_workflows.masking.all_or_none": (
         f"{_WORKFLOWS}/test_all_or_none.py", f"{_SIMULATION}/test_sums_within_rounds.py",

@@ -190,6 +190,8 @@ async def test_versions_that_are_recorded_and_deleted_are_counted(tmp_path: Path
     await hub.registry.sweep(PROJECT)
     await hub.registry.sweep(PROJECT)
     assert catalogue.DELETED_VERSIONS.value() == deleted + 2
+    await hub.registry.delete(PROJECT, 3, actor="key:o", reason="old")
+    assert catalogue.DELETED_VERSIONS.value() == deleted + 3
 
 
 async def test_who_may_not_delete_a_version_is_told_what_to_do_first(hub: Hub) -> None:
@@ -201,3 +203,76 @@ async def test_who_may_not_delete_a_version_is_told_what_to_do_first(hub: Hub) -
         assert caught.value.hint == "archive it first"
     await hub.promote(1, Stage.ARCHIVED)
     assert (await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")).deleted
+
+
+async def test_retention_leaves_archived_versions_which_take_no_candidates_place(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=1)
+    for number in (1, 2, 3, 4):
+        await hub.put(number)
+    for number in (1, 4):
+        await hub.promote(number, Stage.ARCHIVED)
+    assert await hub.registry.sweep(PROJECT) == [2]
+    assert sorted(await hub.stages()) == [1, 3, 4]
+
+
+async def test_where_the_best_version_of_a_run_was_deleted_the_best_before_it_is_kept(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=1)
+    for number in range(1, 5):
+        await hub.put(number, best=number < 3)
+    await hub.registry.delete(PROJECT, 2, actor="key:o", reason="its owner does not want it")
+    assert await hub.registry.sweep(PROJECT) == [3]
+    assert sorted(await hub.stages()) == [1, 4]
+
+
+async def test_the_parent_of_a_final_version_is_not_deleted_and_a_version_is_no_parent_of_itself(hub: Hub) -> None:
+    first = await hub.put(1)
+    await hub.put(2, parent=first.digest, final=True)
+    with pytest.raises(HanseError, match="version 1 of triage is the parent of a version in use") as caught:
+        await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")
+    assert (caught.value.code, caught.value.hint) == (ErrorCode.CONFLICT, "delete that first")
+    # A round that changes nothing ends in the digest that it began with.
+    same = b"the same bits"
+    before = await hub.put(3, content=same)
+    await hub.put(4, content=same, parent=before.digest, final=True)
+    assert (await hub.registry.delete(PROJECT, 4, actor="key:o", reason="old")).deleted
+
+
+async def test_the_same_bytes_are_deleted_as_often_as_their_last_version_is(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, delete = list[str](), hub.store.delete
+
+    def noted(key: str) -> None:
+        gone.append(key)
+        delete(key)
+
+    monkeypatch.setattr(hub.store, "delete", noted)
+    for number, run in enumerate(("abcdefghijkl", "zzzzzzzzzzzz"), start=1):
+        version = await hub.put(1, run=run, content=b"the same bits")
+        assert hub.store.exists(version.key)
+        await hub.registry.delete(PROJECT, number, actor="key:o", reason="private data")
+        assert not hub.store.exists(version.key)
+        await hub.registry.sweep(PROJECT)
+        assert gone == [version.key] * number, "what is gone is not deleted again"
+
+
+async def test_a_link_is_given_to_a_version_that_lives(hub: Hub) -> None:
+    await hub.put(1)
+    version, link = await hub.registry.link(PROJECT, 1, timedelta(minutes=1))
+    assert (version.version, link) == (1, hub.store.link_get(version.key, timedelta(minutes=1)))
+    await hub.registry.delete(PROJECT, 1, actor="key:o", reason="private data")
+    with pytest.raises(HanseError, match="version 1 of triage was deleted") as caught:
+        await hub.registry.link(PROJECT, 1, timedelta(minutes=1))
+    assert caught.value.code is ErrorCode.GONE
+
+
+async def test_a_bus_that_is_away_ends_retention_and_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 8):
+        await hub.put(number)
+
+    async def away(*_: object) -> ModelVersion:
+        raise HanseError(ErrorCode.UNAVAILABLE, "the bus does not answer")
+
+    monkeypatch.setattr(hub.registry._ledger, "change", away)
+    with pytest.raises(HanseError, match="the bus does not answer"):
+        await hub.registry.sweep(PROJECT)

@@ -22,6 +22,7 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.messages.objects import update_key
 from hanse_workflows.answers import MOST_LETTERS, MOST_NUMBERS, Terms, judge, largest_update
+from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Failure
 
 RUN = "run000000001"
@@ -59,17 +60,39 @@ def terms(mode: MaskingMode | None = None, **changes: Any) -> Terms:
         ({"seed": seed("south")}, "seed: none of this participant is given"),
         ({"examples": 5}, "given in clear in a masked answer"),
         ({"metrics": {"loss": 0.5}}, "given in clear in a masked answer"),
+        ({"counted": "7"}, "given in clear in a masked answer"),
         ({"tally": None}, "tally: None is not a small object"),
         ({"tally": ObjectRef(digest="b" * 64, size=80, key="updates/x")}, "is not a small object"),
         ({"tally": ObjectRef(digest="b" * 64, size=INLINE_LIMIT + 1)}, "is not a small object"),
+        ({"tally": ObjectRef(digest="b" * 64, size=1, inline=base64.b64encode(b"x"))}, "is not a small object"),
+        ({"update": None}, "update: none given, the train step needs one"),
+        ({"update": ObjectRef(digest="a" * 64, size=1001)}, "update.size: 1001 bytes are more than the 1000"),
     ],
 )
 def test_a_masked_answer_that_cannot_be_summed_is_a_failure_with_its_reason(given: dict[str, Any], reason: str) -> None:
-    whole = {"seed": seed("north"), "tally": TALLY}
+    whole = {"seed": seed("north"), "tally": ObjectRef(digest="b" * 64, size=INLINE_LIMIT)}
     assert isinstance(judge(result(**whole), terms(MaskingMode.COMPENSATOR)), Answer)
     failure = judge(result(**(whole | given)), terms(MaskingMode.COMPENSATOR))
     assert isinstance(failure, Failure)
     assert reason in failure.reason
+
+
+def test_the_terms_of_a_step_are_what_it_asks_for_with_the_digest_of_the_jobs_code_where_it_has_some() -> None:
+    def asked(**config: Any) -> Ask:
+        return Ask(
+            TaskKind.TRAIN, 1, ("north",), config, seed=lambda _: 0, model=None, needed=1, grace=None, deadline=60.0,
+            retries=0, masking=masking(MaskingMode.RING), answered=("control",), info=("steps",),
+        )  # fmt: skip
+
+    for config, code in (({"code": {"digest": "d" * 64}}, "d" * 64), ({}, None), ({"code": None}, None)):
+        wanted = terms(MaskingMode.RING, extras=("control",), info=("steps",), code=code)
+        assert Terms.of(asked(**config), "triage", RUN, 1000) == wanted
+
+
+@pytest.mark.parametrize("mode", [MaskingMode.PAIRWISE, MaskingMode.RING])
+def test_only_a_compensator_needs_a_seed(mode: MaskingMode) -> None:
+    payload = base64.b64encode(b"a signature")
+    assert isinstance(judge(result(tally=TALLY, payload=payload), terms(mode)), Answer)
 
 
 def test_a_pairwise_answer_needs_the_signature_over_its_members() -> None:
@@ -155,7 +178,8 @@ def test_an_answer_of_other_code_than_the_jobs_is_a_failure_and_of_none_or_the_j
 
 def test_a_first_model_and_an_evaluation_need_no_examples_and_a_message_of_a_protocol_no_update() -> None:
     assert isinstance(judge(result(), replace(terms(), kind=TaskKind.INITIALIZE)), Answer)
-    assert isinstance(judge(result(), replace(terms(MaskingMode.COMPENSATOR), kind=TaskKind.INITIALIZE)), Answer)
+    for mode in MaskingMode:
+        assert isinstance(judge(result(), replace(terms(mode), kind=TaskKind.INITIALIZE)), Answer)
     assert isinstance(judge(result(update=None), replace(terms(), kind=TaskKind.EVALUATE)), Answer)
     assert isinstance(judge(result(examples=1), terms()), Answer)
     for kind in (TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK, TaskKind.CHECK):
@@ -240,3 +264,11 @@ def test_an_update_may_be_a_tenth_and_64_kib_larger_than_its_model_and_twice_tha
     ):
         plan = masking(MaskingMode.COMPENSATOR).model_copy(update={"ring": wide})
         assert largest_update(model, plan, 77) == 2200 + (64 << 10)
+
+
+@pytest.mark.parametrize(("bits", "more"), [(8, 800), (16, 1600), (32, 3200)])
+def test_an_update_with_the_signs_of_its_numbers_may_be_larger_by_these(bits: int, more: int) -> None:
+    """A model of numbers of 16 bits has 800 of them in 1600 bytes, and each sign takes so many bits."""
+    plan = masking(MaskingMode.COMPENSATOR)
+    plan = plan.model_copy(update={"ring": PLAN.model_copy(update={"signs": bits})})
+    assert largest_update(ObjectRef(digest="a" * 64, size=1600), plan, 77) == 1760 + more + (64 << 10)

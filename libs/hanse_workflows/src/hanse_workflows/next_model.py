@@ -180,9 +180,10 @@ async def _extras(
     for name, extra in sorted(extras.items()):
         changes = {answer.participant: answer.extras[name] for answer in answers}
         reduced = await run.combine(f"{key}-{name}", asked, extra_job(job, name, extra, changes))
-        if reduced.refused and not {refusal.participant for refusal in reduced.refused} <= changes.keys():
+        refused = {refusal.participant for refusal in reduced.refused}
+        if not refused <= changes.keys():
             raise RunFailure(ErrorCode.TAMPERED, f"reduction {key}-{name}: {reduced.refused[0].reason}")
-        if reduced.refused:
+        if refused:
             return made, reduced
         made[name] = _model_of(f"{key}-{name}", reduced)
     return made, None

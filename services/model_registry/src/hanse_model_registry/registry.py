@@ -48,7 +48,8 @@ class Registry:
         # Within a replica a project's changes pass one at a time: between looking whether an object is shared and
         # deleting it, no publication may begin to share it.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._forgotten: defaultdict[str, set[str]] = defaultdict(set)
+        # By the versions' numbers: of the same bytes there may be another version later, which is deleted, too.
+        self._forgotten: defaultdict[str, set[int]] = defaultdict(set)
 
     async def publish(self, request: PublishModel) -> ModelVersion:
         """Record a version. The same run, round and digest is the same version.
@@ -235,10 +236,9 @@ class Registry:
         """Delete the objects that no living version shares: also what a replica marked and died before deleting."""
         dead = rules.dead_keys(await self._ledger.all(project))
         forgotten = self._forgotten[project]
-        forgotten &= dead
-        for key in sorted(dead - forgotten):
+        for key in dict.fromkeys(key for number, key in dead.items() if number not in forgotten):
             await asyncio.to_thread(self._store.delete, key)
-            forgotten.add(key)
+        forgotten.update(dead)
 
     async def _audit_recorded(self, version: ModelVersion) -> None:
         lineage = version.lineage

@@ -42,8 +42,7 @@ def before(versions: Collection[ModelVersion], current: ModelVersion) -> ModelVe
         for version in versions
         if version.promoted_at is not None
         and not version.deleted
-        and version.version != current.version
-        and (current.promoted_at is None or version.promoted_at < current.promoted_at)
+        and (current.promoted_at is None or precedence(version) < precedence(current))
     ]
     if not former:
         raise HanseError(
@@ -94,11 +93,10 @@ def _best_of_runs(versions: Collection[ModelVersion]) -> set[str]:
     return {version.digest for version in best.values()}
 
 
-def dead_keys(versions: Collection[ModelVersion]) -> set[str]:
-    """Keys of objects that no living version shares."""
-    return {version.key for version in versions if version.deleted} - {
-        version.key for version in versions if not version.deleted
-    }
+def dead_keys(versions: Collection[ModelVersion]) -> dict[int, str]:
+    """Keys of objects that no living version shares, by the numbers of the versions that had them."""
+    living = {version.key for version in versions if not version.deleted}
+    return {version.version: version.key for version in versions if version.key not in living}
 
 
 def check_deletable(versions: Collection[ModelVersion], version: ModelVersion) -> None:

@@ -74,7 +74,7 @@ async def summed_masked(
         left = tuple(name for name in left if name not in refused)
         if summed.participants and session.masking.mode is not MaskingMode.RING:
             if not run.binds:
-                if given and (summed.refused or summed.participants != given):
+                if given:
                     raise _told_too_much(step, refused)
                 seed = derive_seed(run.job.seed, session.masking.session)
                 left = _apart(summed.participants, left, session.masking.minimum, seed)
@@ -90,9 +90,7 @@ async def summed_masked(
                 left, above = within([name for name in given if name not in refused], most, seed), len(given)
             given = summed.participants
         if len(left) < quorum.least:
-            if there:
-                return await all_or_none(masked, among=there, after=attempt, refused=refused, sent=sent)
-            break
+            return await all_or_none(masked, among=there, after=attempt, refused=refused, sent=sent)
     raise too_few(
         f"step {step}", len(left), len(ask.to), "are left whose masked answers can be summed", quorum.least,
         why=f"refused: {', '.join(refused) or 'none'}", hint="the audit says why each was refused",
