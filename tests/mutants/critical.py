@@ -35,7 +35,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     ),
     "hanse_privacy.works.chain": (f"{_PRIVACY}/test_work_chains.py",),
     "hanse_learning.codecs.chain": (
-        "tests/unit/codecs/test_every_codec.py", "tests/unit/codecs/test_foreign_codecs.py",
+        "tests/unit/codecs/test_portions.py", "tests/unit/codecs/test_foreign_codecs.py",
     ),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
     "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),
