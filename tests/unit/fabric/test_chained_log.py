@@ -314,7 +314,7 @@ def test_the_first_line_of_a_log_may_be_torn(tmp_path: Path) -> None:
     assert verify_chain(tmp_path, NAME) == LogCheck(1)
 
 
-@pytest.mark.parametrize("more", [0, 1, 2, 1000])
+@pytest.mark.parametrize("more", [-200, -2, -1, 0, 1, 2, 1000])
 def test_the_last_line_is_found_wherever_the_part_that_is_read_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
@@ -325,6 +325,14 @@ def test_the_last_line_is_found_wherever_the_part_that_is_read_begins(
     again = ChainedLog(tmp_path, NAME)
     assert (again.entries, again.newest, again.torn) == (3, log.newest, 0)
     again.close()
+
+
+def test_a_log_is_opened_again_however_long_its_last_line_is(tmp_path: Path) -> None:
+    """An administrator's reason may have as many words as a command line takes."""
+    written(tmp_path, {"n": 1}, {"reason": "why " * 50_000}).close()
+    log = ChainedLog(tmp_path, NAME)
+    assert (log.entries, log.torn) == (2, 0)
+    log.close()
 
 
 def test_a_log_goes_on_after_a_power_cut_that_kept_an_older_head(tmp_path: Path) -> None:

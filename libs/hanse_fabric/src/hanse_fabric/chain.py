@@ -135,8 +135,10 @@ class ChainedLog:
 
     def _resume(self) -> tuple[int, str, int]:
         """(sequence, hash) of the newest whole line, and the bytes of a torn one after it."""
-        start = max(0, self._size - _TAIL)
-        tail = os.pread(self._log, self._size - start, start)
+        start, tail = self._size, b""
+        while start and tail.count(b"\n") < 2:  # until all of the last whole line is there
+            start = max(0, start - _TAIL)
+            tail = os.pread(self._log, self._size - start, start)
         whole = tail[: tail.rfind(b"\n") + 1]
         torn = len(tail) - len(whole)
         self._size -= torn
