@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import CODECS, built_in
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_learning.codecs.bytes_in import BytesIn
-from hanse_learning.codecs.chain import Positions, build_chain
-from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, draw_of, frames_of, head_length
+from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
 from unit.codecs.unit_codecs import decoded_of
@@ -129,11 +128,6 @@ def test_values_of_which_some_are_zero_arrive_where_they_are(chain):
         np.testing.assert_allclose(back[name] + left[name], arrays[name], 5e-3 if name == "c.weight" else 1e-6, 1e-6)
 
 
-def test_a_delta_makes_no_frames():
-    with pytest.raises(HanseError, match=r"chain: .*delta.*one that makes frames"):
-        build_chain([{"name": "delta"}])
-
-
 @every
 def test_an_update_that_is_not_finite_is_an_error_that_names_the_entry(chain):
     arrays = update()
@@ -145,45 +139,6 @@ def test_an_update_that_is_not_finite_is_an_error_that_names_the_entry(chain):
 def test_more_values_than_an_entry_has_are_an_error_that_names_entry_and_number():
     with pytest.raises(HanseError, match=r"top_k\.k.*300.*at most 120.*wide\.weight"):
         encoded([{"name": "top_k", "k": 300}], update())
-
-
-def test_a_place_beyond_the_values_of_a_portion_is_refused():
-    chain = build_chain([{"name": "top_k", "fraction": 0.1}])
-
-    def read(*places, size=40):
-        told = bytes([Positions.PLACES]) + len(places).to_bytes(4, "little") + np.array(places, "<u2").tobytes()
-        return chain.read(BytesIn(told + np.ones(len(places), "<f4").tobytes()), np.dtype("<f4"), None, size)
-
-    assert np.flatnonzero(read(0, 39)).tolist() == [0, 39]
-    for places in ((40,), (0, 40), (0, 41), (3, 3), (4, 3)):
-        with pytest.raises(HanseError, match="places that do not rise, or are beyond its 40 values"):
-            read(*places)
-
-
-def test_a_portion_says_where_its_values_are_in_as_few_bytes_as_it_can():
-    values = np.arange(1, 1001, dtype="<f4")
-
-    def made(chain, places, values=values):
-        kept = np.zeros(values.size, np.bool_)
-        kept[places] = True
-        return build_chain(chain).write(values, kept, draw_of(1, 0, 0))
-
-    by_size, by_seed = [{"name": "top_k", "fraction": 0.1}], [{"name": "random_k", "fraction": 0.1}]
-    assert made(by_size, []) == bytes([Positions.NONE])
-    assert made(by_size, [3, 5], 0 * values) == bytes([Positions.NONE]), "a zero arrives where it is not sent"
-    assert made(by_size, range(1000)) == bytes([Positions.WHOLE]) + values.tobytes()
-    assert made(by_size, range(62)) == (
-        bytes([Positions.PLACES]) + (62).to_bytes(4, "little") + np.arange(62, dtype="<u2").tobytes()
-        + values[:62].tobytes()
-    )  # fmt: skip
-    assert made(by_size, range(63)) == (
-        bytes([Positions.BITMAP]) + np.packbits(values <= 63).tobytes() + values[:63].tobytes()
-    )
-    # Whoever has the seed knows the places, and which of them have zeros it is told.
-    zeros = np.where(values % 2 == 0, values, 0).astype("<f4")
-    assert made(by_seed, range(100), zeros) == (
-        bytes([Positions.SEEDED]) + (100).to_bytes(4, "little") + zeros[:100].tobytes()
-    )
 
 
 @every

@@ -29,6 +29,27 @@ class Places:
         return np.array([0, 5])
 
 
+class TooFew(Places):
+    """A sparsifier that gives a mask of some values only."""
+
+    def choose(self, values: Any, name: str, draw: Any) -> Any:
+        return values[1:] > 0
+
+
+class Weights(Places):
+    """A sparsifier that gives numbers where a mask is asked for."""
+
+    def choose(self, values: Any, name: str, draw: Any) -> Any:
+        return (values > 0).astype(np.uint8)
+
+
+class Listed(Places):
+    """A sparsifier that gives a list."""
+
+    def choose(self, values: Any, name: str, draw: Any) -> Any:
+        return [True] * len(values)
+
+
 class Integers:
     """A quantizer that forgets what dtype it was asked for."""
 
@@ -44,6 +65,20 @@ class Wide(Integers):
 
     def read(self, data: Any, count: int, dtype: Any) -> Any:
         return data.array("<i4", count) * 0.5
+
+
+class Short(Integers):
+    """A quantizer that reads a number less than it was asked for."""
+
+    def read(self, data: Any, count: int, dtype: Any) -> Any:
+        return data.array(dtype.str, count)[1:]
+
+
+class ReadsList(Integers):
+    """A quantizer that reads a list."""
+
+    def read(self, data: Any, count: int, dtype: Any) -> Any:
+        return data.array(dtype.str, count).tolist()
 
 
 class Unwritten(Integers):
@@ -71,6 +106,26 @@ class Texts:
             r"codec Places: choose gives int64 \(2,\), a mask of bool \(10,\) was expected",
         ),
         (
+            Chain((), TooFew(), None, Exact(), Plain()),
+            r"codec TooFew: choose gives bool \(9,\), a mask of bool \(10,\) was expected",
+        ),
+        (
+            Chain((), Weights(), None, Exact(), Plain()),
+            r"codec Weights: choose gives uint8 \(10,\), a mask of bool \(10,\) was expected",
+        ),
+        (
+            Chain((), Listed(), None, Exact(), Plain()),
+            r"codec Listed: choose gives list, a mask of bool \(10,\) was expected",
+        ),
+        (
+            Chain((), None, None, Short(), Plain()),
+            r"codec Short: read gives float32 \(9,\), float32 \(10,\) was expected",
+        ),
+        (
+            Chain((), None, None, ReadsList(), Plain()),
+            r"codec ReadsList: read gives list, float32 \(10,\) was expected",
+        ),
+        (
             Chain((), None, None, Integers(), Plain()),
             r"codec Integers: read gives int32 \(10,\), float32 \(10,\) was expected",
         ),
@@ -84,7 +139,7 @@ class Texts:
         ),
         (Chain((), None, None, Exact(), Texts()), "codec Texts: pack gives str, bytes was expected"),
     ],
-    ids=["places", "other numbers", "wide", "no bytes", "text"],
+    ids=["places", "too few", "weights", "listed", "short", "a list", "other numbers", "wide", "no bytes", "text"],
 )
 def test_what_a_codec_gives_in_another_form_is_refused_naming_its_method(chain: Chain, said: str) -> None:
     with pytest.raises(HanseError, match=said) as raised:

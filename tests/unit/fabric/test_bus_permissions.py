@@ -8,7 +8,7 @@ import pytest
 
 from hanse_fabric.bus import permissions
 from hanse_fabric.bus.permissions import permissions_for, permissions_of_leaf
-from hanse_fabric.subjects import STREAMS, Door, Role, Stream, Subject, Verb
+from hanse_fabric.subjects import LINK, STREAMS, Door, Role, Stream, Subject, Verb
 
 S, P = Role.AGGREGATOR, Role.PARTICIPANT
 TASKS, JOBS = Stream("TASKS"), Stream("JOBS", workers="crew")
@@ -93,6 +93,11 @@ def test_a_service_answers_those_who_may_ask_it_and_nobody_else(monkeypatch: pyt
     assert granted(monkeypatch, S, door)["publish"] == ["_R_.>"]
     inner = row("h.inner.{project}", None, AGGREGATOR={Verb.SERVE}, COORDINATOR={Verb.REQUEST})
     assert granted(monkeypatch, S, inner)["publish"] == ["_INBOX.coordinator.>"]
+
+
+def test_a_site_of_release_0_1_is_answered_by_who_links_sites_and_by_nobody_else() -> None:
+    answers = {role for role in Role if "_INBOX.*.*.*.r.*" in permissions_for(role)["publish"]}
+    assert answers == {role for role, verbs in LINK.rights.items() if Verb.SERVE in verbs} == {Role.COORDINATOR}
 
 
 def test_no_role_may_write_where_answers_to_others_go() -> None:

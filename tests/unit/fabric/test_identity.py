@@ -1,6 +1,7 @@
 """Keys and credentials."""
 
 import hashlib
+import os
 import re
 import stat
 from pathlib import Path
@@ -16,7 +17,7 @@ from hanse_fabric.identity.sealing import SealingKey
 
 
 def test_a_key_survives_its_file_which_only_its_owner_may_read(tmp_path: Path) -> None:
-    path = tmp_path / "keys" / "signing.pem"
+    path = tmp_path / "home" / "keys" / "signing.pem"
     made = SigningKey.load_or_create(path)
     again = SigningKey.load_or_create(path)
     assert again.public_bytes == made.public_bytes
@@ -90,6 +91,20 @@ def test_of_two_processes_that_make_a_key_at_once_both_have_the_one_that_was_fir
 
     monkeypatch.setattr(SigningKey, "create", created_while_another_saves)
     assert SigningKey.load_or_create(path).public_bytes == others.public_bytes
+
+
+def test_a_key_is_saved_though_another_thread_has_removed_the_half_written_file_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def linked_while_another_ends(partial: Path, path: Path) -> None:
+        link(partial, path)
+        partial.unlink()
+
+    monkeypatch.setattr(os, "link", linked_while_another_ends)
+    made = SigningKey.load_or_create(tmp_path / "signing.pem")
+    assert SigningKey.load(tmp_path / "signing.pem").public_bytes == made.public_bytes
 
 
 def test_a_key_that_cannot_be_saved_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,14 @@ import zlib
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator,
+)  # fmt: skip
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import base
 from hanse_fabric.messages.base import Frozen, Message, explain
+from hanse_fabric.names import Slug
 from hanse_fabric.strict_json import SMALL
 
 
@@ -211,6 +214,23 @@ def test_of_a_field_of_several_forms_its_place_is_told_and_not_what_pydantic_cal
 
 def test_where_a_list_is_needed_it_is_said_how_one_is_written() -> None:
     assert "numbers: a list is needed, as [one, another] (given 5)" in refused(numbers=5)
+
+
+class Crate(Message):
+    """Texts with patterns: a name's, which has words, and another."""
+
+    schema_id: ClassVar[str] = "hanse.crate/1"
+    name: Slug = "a"
+    code: Annotated[str, StringConstraints(pattern="^[xyz]$")] = "x"
+
+
+def test_of_a_pattern_that_has_words_they_are_told_and_of_another_the_pattern() -> None:
+    with pytest.raises(HanseError) as refusal:
+        Crate.decode(b'{"schema": "hanse.crate/1", "name": "A b", "code": "no"}')
+    assert refusal.value.message == (
+        "hanse.crate/1: name: lower-case letters, digits and hyphens within, 63 characters at most (given 'A b'); "
+        "code: String should match pattern '^[xyz]$' (given 'no')"
+    )
 
 
 class Login(BaseModel):

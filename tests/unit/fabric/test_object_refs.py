@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
-from hanse_fabric.tensors.digest import LEAF_BYTES, Digester, digest_bytes, digest_file, digest_object, leaf_count
+from hanse_fabric.tensors.digest import (
+    LEAF_BYTES,
+    Digester,
+    digest_bytes,
+    digest_file,
+    digest_object,
+    leaf_count,
+    whole_leaves,
+)
 from hanse_fabric.tensors.refs import check_leaves, ref_of_bytes, ref_of_file, verify_bytes, verify_file
 
 
@@ -35,6 +43,25 @@ def test_a_whole_leaf_is_still_one_leaf_and_a_byte_more_makes_two() -> None:
     found, leaves = digest_bytes(bytes(LEAF_BYTES + 1))
     assert leaves == (hashlib.sha256(bytes(LEAF_BYTES)).hexdigest(), hashlib.sha256(bytes(1)).hexdigest())
     assert found == hashlib.sha256(b"".join(bytes.fromhex(leaf) for leaf in leaves)).hexdigest()
+
+
+def test_a_leaf_has_8_mib_in_every_release() -> None:
+    """Digests are signed, stored, and compared between sites of several releases."""
+    expected = "63af2582fbcfb2d99bb9e647355c3f58d108117d10c72d35bf2441fff6f3cff8"
+    assert digest_bytes(bytes(8 * 1024 * 1024 + 1))[0] == expected
+
+
+@pytest.mark.parametrize(("there", "whole"), [(0, 0), (7, 0), (8, 1), (15, 1), (16, 2), (19, 2), (20, 3)])
+def test_of_a_file_that_came_in_part_the_leaves_up_to_the_first_other_one_are_whole(
+    small_leaves: int, tmp_path: Path, there: int, whole: int
+) -> None:
+    data = bytearray(range(20))
+    leaves = digest_bytes(bytes(data))[1]
+    (tmp_path / "part").write_bytes(data[:there])
+    assert whole_leaves(tmp_path / "part", leaves) == whole
+    data[8] ^= 1
+    (tmp_path / "part").write_bytes(data[:there])
+    assert whole_leaves(tmp_path / "part", leaves) == min(whole, 1), "what comes after a leaf that is another is not"
 
 
 @settings(max_examples=50, deadline=None)

@@ -26,8 +26,9 @@ from hanse_fabric.tensors.file import (
     read_tensors,
     write_tensors,
 )
-from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, dtype_name, header_length, parse_header
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, Segment, dtype_name, header_length, parse_header
 
+W = Entry("w", "F32", (2,))
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
     lambda name: name != "__metadata__"
 )
@@ -106,10 +107,18 @@ def test_the_segments_cover_the_data_without_holes(made: list[Entry]) -> None:
         assert segment.start == at
         at = segment.stop
     assert at == layout.size
+    assert all(segment.start < segment.stop for segment in layout.segments)
     assert all((a.dtype, a.rule) != (b.dtype, b.rule) for a, b in itertools.pairwise(layout.segments))
     for entry in filter(lambda entry: entry.nbytes, layout):
         (around,) = (each for each in layout.segments if each.start <= layout.offsets[entry.name] < each.stop)
         assert (around.dtype, around.rule) == (entry.dtype, entry.rule)
+
+
+def test_an_entry_without_elements_is_no_segment() -> None:
+    empty = [Entry("a", "F64", (0,)), Entry("b", "F32", (2, 0))]
+    assert Layout.of(empty).segments == ()
+    layout = Layout.of([*empty, W])
+    assert layout.segments == (Segment("F32", Rule.PARAMETER, layout.data_start, layout.size),)
 
 
 @FEW
@@ -197,6 +206,7 @@ def _typed(rules: dict[str, Any], **entries: Any) -> bytes:
         _typed({"v": {"rule": "pool_variance", "mean": "m"}}, m=_entry(0, 16, dtype="F64"), v=_entry(16, 24))
         + bytes(24),
         _typed({"v": {"rule": "pool_variance", "mean": "x"}}, m=_entry(0, 8), v=_entry(8, 16)) + bytes(16),
+        _typed({"v": {"rule": "pool_variance", "mean": ["m"]}}, m=_entry(0, 8), v=_entry(8, 16)) + bytes(16),
         _typed({"v": {"rule": "pool_variance"}}, m=_entry(0, 8), v=_entry(8, 16)) + bytes(16),
         _header({"a": _entry(0, 8), "b": _entry(4, 12)}) + bytes(12),
         _header({"a": _entry(0, 8), "b": _entry(12, 20)}) + bytes(20),
@@ -289,9 +299,6 @@ def test_the_header_has_these_bytes() -> None:
     assert parse_header(layout.header) == layout
 
 
-W = Entry("w", "F32", (2,))
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -315,6 +322,7 @@ def test_the_first_difference_of_two_layouts_is_said_in_words(other: list[Entry]
         (Entry("n", "I64", (1,), Rule.RING), "U8 to U64"),
         (Entry("n", "F32", (1,), Rule.RING), "U8 to U64"),
         (Entry("n", "F8", (1,)), "one of F64, F32"),
+        (Entry("n", "F32", (2, -1)), r"entry n\.shape: .*a shape without negative lengths"),
     ],
 )
 def test_a_rule_that_does_not_fit_the_dtype_is_refused(entry: Entry, words: str) -> None:
@@ -325,6 +333,31 @@ def test_a_rule_that_does_not_fit_the_dtype_is_refused(entry: Entry, words: str)
 def test_two_entries_of_one_name_are_refused() -> None:
     with pytest.raises(HanseError, match="distinct names"):
         Layout.of([W, Entry("w", "F64", ())])
+
+
+def test_names_stand_in_the_header_in_their_own_letters() -> None:
+    assert '"größe":{"dtype"'.encode() in Layout.of([Entry("größe", "F32", (2,))]).header
+
+
+def test_a_header_that_came_before_is_not_read_again() -> None:
+    """The updates of a round have one among them."""
+    header = Layout.of([Entry("read once", "F32", (3,))]).header
+    assert parse_header(header, size=len(header) + 12) is parse_header(header)
+
+
+def test_a_variance_has_its_mean_by_name_whatever_the_name_is() -> None:
+    mean, variance = Entry("", "F32", (2,), Rule.AVERAGE), Entry("v", "F32", (2,), Rule.POOL_VARIANCE, "")
+    layout = Layout.of([mean, variance])
+    assert parse_header(layout.header) == layout
+    with pytest.raises(HanseError, match=r"entry v\.mean: None is not an entry of the same shape and dtype"):
+        Layout.of([mean, Entry("v", "F32", (2,), Rule.POOL_VARIANCE)])
+
+
+@pytest.mark.parametrize("length", [0, 7])
+def test_fewer_bytes_than_say_how_long_a_header_is_are_told_as_that(length: int) -> None:
+    with pytest.raises(HanseError, match="shorter than 8 bytes, not safetensors") as refusal:
+        header_length(bytes(length))
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
 
 
 def test_a_header_has_16_mib_at_most() -> None:

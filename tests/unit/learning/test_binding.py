@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     Bound,
@@ -117,6 +118,18 @@ def test_the_digests_have_their_golden_values() -> None:
     ]
 
 
+def test_of_settings_a_work_has_names_and_what_differs_from_defaults() -> None:
+    """Else a release with one more default would take an old work for a new one."""
+    read: dict[str, Any] = {
+        "model": {"name": "mlp", "state": [{"match": "hidden.*", "keep": "frozen"}]},
+        "train": {"optimizer": {"name": "sgd", "lr": 0.1}},
+    }
+    given = {"model": read["model"] | {"dropout": 0.0}, "train": read["train"] | {"algorithm": {"name": "fedavg"}}}
+    told = {"kind": TaskKind.TRAIN, "model": MODEL, "extras": {}, "reads": read | {"plugins": None}}
+    expected = hashlib.sha256(b"hanse work 1\n" + canonical(told)).digest()
+    assert work_digest(TRAIN.model_copy(update={"config": given})) == expected
+
+
 LIMITS: dict[str, Task] = {
     name: TRAIN.model_copy(update=change)
     for name, change in {
@@ -151,11 +164,22 @@ def test_of_a_preparation_it_matters_which_limits_there_are_and_not_of_which_arr
     assert len({cut(default=wide), cut(default=narrow), cut(default=wide, entries={"counts": narrow})}) == 3
     whole, one = whole_numbers(3), Ring(bits=32, fraction=20, bound=1)
     assert len({cut(default=whole), cut(default=one), cut(default=whole, entries={"limbs": one})}) == 3
+    # No order of arrays makes another cut, also where Python has that of a set by how it came about (8 and 16).
+    wider = Ring(bits=32, fraction=20, bound=16)
+    assert cut(default=wide, entries={"counts": wider}) == cut(default=wider, entries={"limbs": wide})
 
 
 def test_how_private_a_run_is_and_how_far_it_has_come_cuts_nothing() -> None:
-    same = (noisy(), noisy(epsilon=2.0), noisy().model_copy(update={"round": 2}))
-    assert len({cut_digest(TRAIN.model_copy(update={"privacy": privacy})) for privacy in same}) == 1
+    metrics = [noisy(metrics={"epsilon": epsilon, "bounds": {"loss": 1.0}}) for epsilon in (1.0, 2.0)]
+    for same in ([noisy(), noisy(epsilon=2.0), noisy().model_copy(update={"round": 2})], metrics):
+        assert len({cut_digest(TRAIN.model_copy(update={"privacy": privacy})) for privacy in same}) == 1
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+def test_a_task_that_says_nothing_of_training_has_a_cut(kind: TaskKind) -> None:
+    silent, empty = ({"model": {"name": "linear"}} | train for train in ({}, {"train": {}}))
+    cuts = {cut_digest(TRAIN.model_copy(update={"kind": kind, "config": config})) for config in (silent, empty)}
+    assert len(cuts) == 1
 
 
 @pytest.mark.parametrize(
@@ -411,6 +435,10 @@ def test_site_code_reads_its_settings_of_training_but_for_where_it_trains() -> N
 
     assert digest(epochs=1) != digest(epochs=2)
     assert digest(epochs=1, **{FIELD: "gpu"}) == digest(epochs=1)
+    # What the hub wants to be told beside the answer changes no answer.
+    own = {"code": {"name": "own", "digest": "a" * 64}}
+    asked = [TRAIN.model_copy(update={"config": own | info}) for info in ({}, {"info": ["steps"]})]
+    assert len({work_digest(task) for task in asked}) == 1
 
 
 def test_seeds_are_those_of_release_0_1_0() -> None:
@@ -442,6 +470,19 @@ def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_th
     assert work_digest(one.model_copy(update={"model": MODEL, "extras": None})) == work_digest(one)
     with pytest.raises(HanseError, match=r"prepare\.columns: None is not a list of 1 to 300 columns"):
         work_digest(TRAIN.model_copy(update={"kind": TaskKind.PREPARE}))
+
+
+def test_with_noise_other_ends_of_a_column_are_another_work_and_without_it_none() -> None:
+    """With noise each sum is charged for, and is a part of no exact one."""
+
+    def work(most: float, privacy: PrivacyTerms | None) -> bytes:
+        config = {"prepare": [{"name": "age", "kind": "number", "clip": [0, most]}]}
+        given = {"kind": TaskKind.PREPARE, "config": config, "model": None, "privacy": privacy}
+        return work_digest(TRAIN.model_copy(update=given))
+
+    assert work(90, None) == work(100, None)
+    works = (work(100, None), work(100, PRIVACY), work(90, PRIVACY), work(100, noisy(epsilon=2.0)))
+    assert len(set(works)) == len(works)
 
 
 def test_what_raw_columns_become_is_part_of_the_work() -> None:

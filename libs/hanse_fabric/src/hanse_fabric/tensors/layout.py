@@ -110,7 +110,7 @@ class Layout:
                 "" if e.rule is Rule.RING else e.name,
             ),
         )  # fmt: skip
-        by_name = {entry.name: entry for entry in listed}
+        by_name: dict[str | None, Entry] = {entry.name: entry for entry in listed}
         if len(by_name) != len(listed):
             raise invalid("entries", [e.name for e in listed], "a set of distinct names")
         for entry in listed:
@@ -127,7 +127,7 @@ class Layout:
                     f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element, as all such are"
                 )
             if entry.rule is Rule.POOL_VARIANCE:
-                mean = by_name.get(entry.mean or "")
+                mean = by_name.get(entry.mean)
                 if mean is None or mean.shape != entry.shape or mean.dtype != entry.dtype:
                     raise invalid(f"entry {entry.name}.mean", entry.mean, "an entry of the same shape and dtype")
             elif entry.mean is not None:
@@ -137,7 +137,7 @@ class Layout:
     @cached_property
     def header(self) -> bytes:
         """The 8-byte length and the padded JSON header."""
-        typing = {e.name: {"rule": e.rule.value} | ({"mean": e.mean} if e.mean else {}) for e in self.entries}
+        typing = {e.name: {"rule": e.rule.value} | ({} if e.mean is None else {"mean": e.mean}) for e in self.entries}
         body: dict[str, object] = {
             "__metadata__": {
                 "hanse": json.dumps({"layout": 1, "entries": typing}, sort_keys=True, separators=(",", ":"))

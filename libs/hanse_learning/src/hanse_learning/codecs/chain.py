@@ -100,10 +100,10 @@ class Chain:
         return _bytes(self.packer, "unpack", self.packer.unpack(data, most))
 
     def write(self, values: Values, kept: Mask | None, draw: Draw) -> bytes:
-        """A portion of a parameter: values (n,), and which of them are sent; None: all."""
+        """A portion of a parameter: values (n,), and which of them the sparsifier sends; None: all."""
         if kept is None:
             return bytes([Positions.WHOLE]) + self.numbers(values, draw)
-        seeded = self.sparsifier is not None and self.sparsifier.seeded
+        seeded = cast(Sparsifier, self.sparsifier).seeded
         places = np.flatnonzero(kept)
         # Bool indexing is slow where few are kept, and taking by places where many are.
         chosen = values[places]
