@@ -9,7 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from pydantic import (
-    BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator,
+    BaseModel,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
 )  # fmt: skip
 
 from hanse_fabric.errors import ErrorCode, HanseError
