@@ -14,9 +14,9 @@ from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning.config import BUILT_IN, check_model
 from hanse_learning.config.models import has_batch_statistics
 from hanse_privacy.rules import check_rules, markdown
-from hanse_privacy.rules.conditions import COUNTING
 from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.sections import batch_statistics
+from hanse_privacy.rules.sum_conditions import COUNTING
 from hanse_privacy.rules.table import RULES
 from hanse_schemas.job import Job, check_job
 from hanse_workflows.submission import check_submitted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import site
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -191,6 +192,8 @@ def look_again() -> None:
     path = tuple(sys.path)
     if path in _folders and _folders[path] != _written(path):
         _installed.cache_clear()
+        for folder in site.getsitepackages():
+            site.addsitedir(folder)  # what is installed in editable form names the folder of its code in a file there
 
 
 def _found(group: str) -> Mapping[str, tuple[Plugin, ...]]:

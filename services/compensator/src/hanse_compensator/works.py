@@ -70,7 +70,7 @@ class WorkFile:
                 is the hub's: a set that it only says was summed would be summed again, also of works that are near.
 
         Returns:
-            Work: the work's sets, as both know them now.
+            SummedSets: the work's sets, as both know them now.
 
         Raises:
             HanseError: CONFLICT or QUORUM by the chain rule (`SummedSets.admit`); GONE where its sets were forgotten;

@@ -10,6 +10,9 @@ from typing import Any
 
 from hanse_schemas.job import Job
 
+APART, SUMMING = "scaffold", "fedtan"
+"""Algorithms that send control variates, and that add up statistics of batches."""
+GAUSSIAN = frozenset({"gaussian", "discrete_gaussian"})
 _BATCH_BY_DEFAULT = ("resnet", "preact_resnet", "densenet")
 _PRUNING = ("fedltn", "lotteryfl")
 """Algorithms whose sites keep a part of the model's weights."""

@@ -1,34 +1,31 @@
-"""What of a job violates a rule: its field and value in words, or None. The rules are in `hanse_privacy.rules.table`.
-
-The strategy's and the model's own forms are checked elsewhere; here they are read only.
+"""What of a job violates a rule of noise: its field and value in words, or None. The rules are in
+`hanse_privacy.rules.noise_rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import BufferedMatrix, Privacy
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import (
+    APART,
+    GAUSSIAN,
     LAYERS,
+    SUMMING,
     algorithm_of,
     batch_statistics,
     reduction_of,
     section,
     sign_mask_of,
     stay,
-    unsaid_by,
 )
-from hanse_schemas.job import LEAST_COHORTS, Job
-from hanse_schemas.metrics import COUNTED, METRICS, counted_for
-from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_schemas.job import Job
+from hanse_schemas.metrics import METRICS, counted_for
 
 AVERAGING = "federated_averaging"
-Condition = Callable[[Job], str | None]
-
-GAUSSIAN = frozenset({"gaussian", "discrete_gaussian"})
 MECHANISMS: Mapping[str, frozenset[str]] = {
     "local": GAUSSIAN | {"dp_sgd", "laplace", "discrete_laplace", "staircase"},
     "distributed": GAUSSIAN | {"laplace", "discrete_laplace", "dp_ftrl"},
@@ -43,206 +40,12 @@ MEANS = frozenset(name for name, metric in METRICS.items() if metric.mean)
 """Metrics that are means over examples."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""
-_RINGS = (
-    "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "rotate", "out_of_range", "threshold",
-)  # fmt: skip
-"""What of the section a study decides by itself."""
-_SHARED_PLACES = "random_k"
-"""The codec by which all sites send values at the same places."""
-_PRODUCTS = "low_rank"
-"""The codec that sends a matrix as a product of two narrow ones."""
-_ZEROS = "nonzero"
-"""The codec that leaves out zeros alone."""
-_TO_MODEL = "delta"
-"""The codec that leads from an older model to the one that is sent, to the bit."""
-_OVERLAP = "overlap_mean"
-COUNTING = frozenset({
-    "weighted_mean", "median", "trimmed_mean", "geometric_median", "krum", "multi_krum", "bulyan", "norm_clipping",
-    "fednova", "qfedavg",
-})  # fmt: skip
-"""Reductions in which a site that says nothing of a parameter counts as one that found no change (a test compares with
-hanse_learning)."""
-_APART, _SUMMING = "scaffold", "fedtan"
-_TELLING = frozenset({_APART, _SUMMING})
+_TELLING = frozenset({APART, SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
-
-
-def masked(found: Callable[[Job, SecureAggregation], str | None]) -> Callable[[Job], str | None]:
-    """A condition of jobs with `secure_aggregation`, which is given that section too."""
-    return lambda job: None if job.secure_aggregation is None else found(job, job.secure_aggregation)
-
-
-def private(found: Callable[[Job, Privacy], str | None]) -> Callable[[Job], str | None]:
-    """A condition of jobs with `privacy`, which is given that section too."""
-    return lambda job: None if job.privacy is None else found(job, job.privacy)
-
-
-def narrow_by_examples(job: Job, sums: SecureAggregation) -> str | None:
-    return f"weighting: {job.weighting}" if _narrow(sums) and job.weighting == "examples" else None
-
-
-def narrow_noise(job: Job, sums: SecureAggregation) -> str | None:
-    shared = job.privacy is not None and job.privacy.placement == "distributed"
-    return f"secure_aggregation.bits: {sums.bits}" if _narrow(sums) and shared and not sums.rotate else None
-
-
-def rotated_noise(job: Job, sums: SecureAggregation) -> str | None:
-    privacy = job.privacy
-    other = privacy is not None and privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
-    return "secure_aggregation.rotate: true" if sums.rotate and other else None
-
-
-def _narrow(sums: SecureAggregation) -> bool:
-    return sums.bits is not None and sums.bits < 32
-
-
-def telling_refusal(job: Job, sums: SecureAggregation) -> str | None:
-    told = sums.out_of_range == "refuse" and sums.mode != "ring" and job.study is None
-    return "secure_aggregation.out_of_range: refuse" if told else None
-
-
-def robust(job: Job, _sums: SecureAggregation) -> str | None:
-    name = reduction_of(job)
-    return None if name == "weighted_mean" else f"strategy.reduction.name: {name}"
-
-
-def reserved(job: Job) -> str | None:
-    name = reduction_of(job)
-    return f"strategy.reduction.name: {name}" if name == "private_mean" else None
-
-
-def chosen_signs(job: Job, _sums: SecureAggregation) -> str | None:
-    mask = sign_mask_of(job)
-    return f"{mask} with codec.up: {_SHARED_PLACES}" if mask and _SHARED_PLACES in _coded_by(job) else None
 
 
 def noisy_signs(job: Job, privacy: Privacy) -> str | None:
     return sign_mask_of(job) if privacy.placement == "distributed" else None
-
-
-def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
-    return f"train.algorithm: {_APART}" if algorithm_of(job) == _APART else None
-
-
-def coded(job: Job, _sums: SecureAggregation) -> str | None:
-    others = [name for name in _coded_by(job) if name != _SHARED_PLACES]
-    return f"codec.up: {', '.join(others)}" if others else None
-
-
-def coded_model_of_sum(job: Job, _sums: SecureAggregation) -> str | None:
-    return _other_model(job)
-
-
-def remembered_choice(job: Job, _sums: SecureAggregation) -> str | None:
-    return "codec.error_feedback: true" if job.codec is not None and job.codec.error_feedback else None
-
-
-def chosen_noise(job: Job, _sums: SecureAggregation) -> str | None:
-    privacy = job.privacy
-    if _SHARED_PLACES not in _coded_by(job) or privacy is None or privacy.placement != "distributed":
-        return None
-    if privacy.mechanism == "dp_ftrl":
-        return f"codec.up: {_SHARED_PLACES} with privacy.mechanism dp_ftrl"
-    return f"codec.up: {_SHARED_PLACES} with privacy.noise {privacy.noise}" if privacy.noise in OBLIVIOUS else None
-
-
-def _coded_by(job: Job) -> list[str]:
-    return [] if job.codec is None else [str(each.get("name")) for each in job.codec.up]
-
-
-def coded_model(job: Job, _privacy: Privacy) -> str | None:
-    return _other_model(job)
-
-
-def _other_model(job: Job) -> str | None:
-    """What sites begin with in place of the model; a delta leads to the model itself."""
-    names = [] if job.codec is None else [str(each.get("name")) for each in job.codec.down]
-    others = names[: names.index(_TO_MODEL)] if _TO_MODEL in names else names
-    return f"codec.down: {', '.join(others)}" if others else None
-
-
-def remembered_pruning(job: Job) -> str | None:
-    pruning = unsaid_by(job)
-    remembered = job.codec is not None and job.codec.error_feedback
-    return f"codec.error_feedback: true with {pruning}" if pruning and remembered else None
-
-
-def whole_products(job: Job) -> str | None:
-    pruning = unsaid_by(job)
-    return f"codec.up: {_PRODUCTS} with {pruning}" if pruning and _PRODUCTS in _coded_by(job) else None
-
-
-def counted_pruning(job: Job) -> str | None:
-    """Masks and noise hide who keeps a weight: with them, there is no other mean. What a package's reduction makes of
-    zeros, its author knows."""
-    pruning, hidden = unsaid_by(job), job.secure_aggregation is not None or job.privacy is not None
-    if pruning is None or hidden:
-        return None
-    if (name := reduction_of(job)) in COUNTING:
-        return f"strategy.reduction.name: {name} with {pruning}"
-    signs = sign_mask_of(job)
-    return f"{signs} with {pruning}" if signs else None
-
-
-def noise_on_pruned(job: Job, privacy: Privacy) -> str | None:
-    pruning = unsaid_by(job)
-    told = f"strategy.reduction.name: {_OVERLAP} with {pruning}"
-    return told if pruning and privacy.placement == "local" and reduction_of(job) == _OVERLAP else None
-
-
-def noise_on_zeros(job: Job, privacy: Privacy) -> str | None:
-    return f"codec.up: {_ZEROS}" if privacy.placement == "local" and _ZEROS in _coded_by(job) else None
-
-
-def summed_inside(job: Job, sums: SecureAggregation) -> str | None:
-    if sums.mode != "compensator" or algorithm_of(job) != _SUMMING:
-        return None
-    return f"train.algorithm: {_SUMMING} with secure_aggregation.mode: {sums.mode}"
-
-
-def studied(found: Callable[[Job], str | None]) -> Callable[[Job], str | None]:
-    """A condition of association studies."""
-    return lambda job: None if job.study is None else found(job)
-
-
-def private_study(job: Job) -> str | None:
-    return None if job.privacy is None else f"privacy.mechanism: {job.privacy.mechanism}"
-
-
-def plain_study(job: Job) -> str | None:
-    return None if job.secure_aggregation is not None else "secure_aggregation: none"
-
-
-def few_cohorts(job: Job) -> str | None:
-    few = job.study is not None and not job.study.few_cohorts and job.participants.minimum < LEAST_COHORTS
-    return f"participants.minimum: {job.participants.minimum}" if few else None
-
-
-def own_rings(job: Job) -> str | None:
-    sums = job.secure_aggregation
-    for name in () if sums is None else _RINGS:
-        value = getattr(sums, name)
-        if value != SecureAggregation.model_fields[name].default:
-            return f"secure_aggregation.{name}: {value}"
-    return None
-
-
-def few(job: Job, sums: SecureAggregation) -> str | None:
-    least = job.participants.minimum
-    if job.study is not None and job.study.few_cohorts:
-        return None
-    return None if least >= sums.minimum else f"participants.minimum: {least} with {sums.minimum} for a sum"
-
-
-def unsummed(job: Job, sums: SecureAggregation) -> str | None:
-    metric = job.stop.metric if job.stop is not None else None
-    summed = {*sums.metrics, *(name for name in job.evaluate.named if name in COUNTED)}
-    return None if metric is None or metric in summed else f"stop.metric: {metric}"
-
-
-def threshold(job: Job, sums: SecureAggregation) -> str | None:
-    needed = sums.threshold or 0
-    return None if needed <= job.participants.minimum else f"secure_aggregation.threshold: {needed}"
 
 
 def mechanism(_job: Job, privacy: Privacy) -> str | None:
@@ -280,12 +83,12 @@ def central_sign_mask(job: Job, privacy: Privacy) -> str | None:
 
 def unpaid_messages(job: Job, privacy: Privacy) -> str | None:
     name = algorithm_of(job)
-    told = name in _TELLING and not (name == _APART and privacy.mechanism == "dp_sgd")
+    told = name in _TELLING and not (name == APART and privacy.mechanism == "dp_sgd")
     return f"train.algorithm: {name}" if told else None
 
 
 def unpaid_variates(job: Job, privacy: Privacy) -> str | None:
-    if privacy.mechanism != "dp_sgd" or algorithm_of(job) != _APART:
+    if privacy.mechanism != "dp_sgd" or algorithm_of(job) != APART:
         return None
     if (option := section(job.train, "algorithm").get("option", "drift")) != "drift":
         return f"train.algorithm.option: {option} with dp_sgd"
@@ -303,7 +106,7 @@ def unpaid_numbers(job: Job, _privacy: Privacy) -> str | None:
 def other_training(job: Job, privacy: Privacy) -> str | None:
     if privacy.mechanism != "dp_sgd":
         return None
-    if (name := algorithm_of(job)) not in (*_PLAIN, _APART):
+    if (name := algorithm_of(job)) not in (*_PLAIN, APART):
         return f"train.algorithm: {name} with dp_sgd"
     optimizer = job.train.get("optimizer")
     if isinstance(optimizer, Mapping) and optimizer.get("across_rounds"):
