@@ -131,7 +131,8 @@ def test_where_examples_may_not_be_told_a_run_of_steps_is_afforded_for_certain_o
     untouched.close()
     short = budget_of(tmp_path / "short", epsilon=2.9)
     assert short.affords(steps, 10, examples=None) is False
-    assert short.affords(with_metrics, 10, examples=None) is False, "the steps alone are too much"
+    told = sampled(**GIVEN | {"metrics": {"epsilon": 0.01, "bounds": {"loss": 4.0}}})
+    assert short.affords(told, 10, examples=None) is False, "the steps alone are too much, though metrics are not"
     short.close()
     begun = budget_of(tmp_path / "begun", charged=task("r9-train", privacy=terms(noise_multiplier=4000.0)), epsilon=9.0)
     assert begun.affords(steps, 10, examples=None) is None
