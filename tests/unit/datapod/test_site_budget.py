@@ -92,7 +92,9 @@ def test_a_site_tells_what_remains_unless_it_is_made_to_hide_it(tmp_path: Path) 
 def test_a_run_without_privacy_costs_nothing_and_is_always_afforded(tmp_path: Path) -> None:
     budget = budget_of(tmp_path, epsilon=0.001)
     assert budget.affords(task(), 1000, examples=None) is True
-    assert budget.reserve(task(), examples=1000, model=None) is None
+    made = budget.reserve(task(), examples=1000, model=None)
+    assert made is None
+    budget.settle(made)
     budget.close()
 
 
