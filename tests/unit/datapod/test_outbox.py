@@ -181,7 +181,9 @@ def test_what_the_administrator_has_explained_explains_nothing_that_is_found_mis
 
 def test_an_entry_has_what_is_known_of_what_leaves_and_nothing_else(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.append(Leaving("update", "subject", 1), Leaving("update", "subject", 1, task="r/r1", shape="2", masked=False))
+    outbox.append(
+        Leaving("update", "subject", 1), Leaving("update", "subject", 1, task="r/r1", shape="2", masked=False)
+    )
     outbox.close()
     bare, known = (json.loads(line) for line in (tmp_path / LOG).read_text().splitlines())
     assert known.keys() - bare.keys() == {"task", "shape", "masked"}

@@ -92,7 +92,9 @@ def test_a_site_tells_what_remains_unless_it_is_made_to_hide_it(tmp_path: Path) 
 def test_a_run_without_privacy_costs_nothing_and_is_always_afforded(tmp_path: Path) -> None:
     budget = budget_of(tmp_path, epsilon=0.001)
     assert budget.affords(task(), 1000, examples=None) is True
-    assert budget.reserve(task(), examples=1000, model=None) is None
+    made = budget.reserve(task(), examples=1000, model=None)
+    assert made is None
+    budget.settle(made)
     budget.close()
 
 
@@ -131,7 +133,8 @@ def test_where_examples_may_not_be_told_a_run_of_steps_is_afforded_for_certain_o
     untouched.close()
     short = budget_of(tmp_path / "short", epsilon=2.9)
     assert short.affords(steps, 10, examples=None) is False
-    assert short.affords(with_metrics, 10, examples=None) is False, "the steps alone are too much"
+    told = sampled(**GIVEN | {"metrics": {"epsilon": 0.01, "bounds": {"loss": 4.0}}})
+    assert short.affords(told, 10, examples=None) is False, "the steps alone are too much, though metrics are not"
     short.close()
     begun = budget_of(tmp_path / "begun", charged=task("r9-train", privacy=terms(noise_multiplier=4000.0)), epsilon=9.0)
     assert begun.affords(steps, 10, examples=None) is None
