@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import expect
 
 from console_browser import Watched, axe_script, chromium
-from e2e.deployed import completed, deployed, honest, site, start_job
+from e2e.deployed import DeployedHub, completed, honest, site, start_job
 from forked_commands import Commands
-from hanse.hub import Run
+from hanse.hub import Hub, Run
 from hanse_site.consent import agree
 
 EVIL = "<script>window.owned = 1</script>"
@@ -57,15 +57,17 @@ def state_after(run: Run) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_an_administrator_approves_code_sees_what_left_and_pauses(tmp_path: Path, commands: Commands) -> None:
+def test_an_administrator_approves_code_sees_what_left_and_pauses(
+    hub: DeployedHub, client: Hub, tmp_path: Path, commands: Commands
+) -> None:
     home, code = tmp_path / "north", tmp_path / "mounted" / "ward.py"
     code.parent.mkdir()
     code.write_text(CODE.format(step=1))
     data = tmp_path / "data.npz"
     np.savez(data, x=np.ones((12, 4), np.float32), y=np.arange(12) % 3)
-    with chromium() as browser, deployed(tmp_path / "hub") as hub:
+    with chromium() as browser:
         schema = {"kind": "array", "shape": [4], "classes": 3}
-        project = hub.client().projects.create("triage", schema=schema, terms=TERMS)
+        project = client.projects.create("window", schema=schema, terms=TERMS)
         hub.start_datapod(project, "north", home=home, data=data, test=data, rules=RULES, code=code)
         with site(project, "south", tmp_path, honest()):
             story(Watched(browser, "", axe_script(tmp_path / "axe")), link_of(home, commands), home, code, project)

@@ -21,7 +21,7 @@ from hanse_learning.digits import write_shares
 from hanse_site import enrol
 
 SCHEMA = {"kind": "array", "shape": [64], "classes": 10, "minimum": 0, "maximum": 1}
-PROJECTS = ("triage", "stroke")
+PROJECTS = ("one-of-two", "other-of-two")
 
 
 def job(epsilon: float | None) -> dict[str, Any]:
@@ -53,15 +53,15 @@ def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(
     triage, stroke = projects
     until(lambda: all(online(project) for project in projects))
     completed(triage.run(job(8.0)))
-    assert 7.5 < spent(ledger)["triage"] <= 8.0
+    assert 7.5 < spent(ledger)[PROJECTS[0]] <= 8.0
     refused = stroke.run(job(16.0))
     refused.wait()
     assert refused.state == "failed", "some twelve are left of twenty, in both projects together"
     assert "the budget of north does not suffice" in refused.view.reason
     completed(stroke.run(job(1.0)))
     both = spent(ledger)
-    assert both["stroke"] <= 1.0
-    assert both["triage"] < both["site"] <= 20
+    assert both[PROJECTS[1]] <= 1.0
+    assert both[PROJECTS[0]] < both["site"] <= 20
     before = hub.hub.supervisor.pids()["datapod-north"]
     triage.revoke("north")
     until(lambda: not online(triage))
