@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_fabric.messages.privacy import LedgerHead, Privacy, PrivacyTerms
 from hanse_privacy.accounting import rdp
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import noise_for
@@ -290,6 +290,23 @@ def test_a_run_that_may_cost_so_much_by_its_terms_is_not_afforded_where_it_would
     asked = replace(charge("check"), count=3)  # 0.9 in all
     assert [ledger.affords(asked, run=Budget(most, 0.0)) for most in (0.85, 0.9)] == [False, True]
     ledger.close()
+
+
+def test_what_a_run_would_cost_alone_is_asked_as_if_nothing_had_been_charged(ledger: Ledger) -> None:
+    ledger.reserve(charge("r1", event=Event("pure", 0.9)))
+    assert [ledger.affords(charge("r2"), alone=alone) for alone in (False, True)] == [False, True]
+    assert not ledger.affords(charge("r2", event=Event("pure", 1.1)), alone=True)
+
+
+def test_a_head_that_another_process_wrote_is_none_that_the_ledger_lacks(tmp_path: Path) -> None:
+    one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
+    two.reserve(charge("theirs"))
+    entries, newest = two.head()
+    one.require(LedgerHead.model_construct(entries=entries, head=newest, signature=b""))
+    assert one.reserve(charge("mine")).spent == pytest.approx(0.6)
+    assert [entry["what"] for entry in read_chain(tmp_path, NAME)] == ["charge", "charge"]
+    one.close()
+    two.close()
 
 
 def test_where_no_ceiling_is_what_is_spent_is_told_at_the_delta_of_a_ceiling_that_says_none(tmp_path: Path) -> None:
