@@ -90,6 +90,20 @@ def test_a_job_that_is_stopped_is_cancelled_and_leaves_no_upload(job, store, sma
     assert store.abort_uploads("models/") == 0
 
 
+def test_a_shard_that_has_fewer_updates_than_were_measured_tells_who_is_missing(job, cases, store, small_leaves):
+    clipped = {"reduction": {"name": "norm_clipping", "norm": 1.0}}
+    asked, engine = job("abc", layout=LARGE, store=store, strategy=clipped), Engine(store)
+    uploads = engine.run(asked.model_copy(update={"kind": JobKind.OPEN})).uploads
+    measured = engine.run(asked.model_copy(update={"kind": JobKind.MEASURE, "leaves": (0, 3)})).outputs.values()
+    shard = {"kind": JobKind.SHARD, "leaves": (0, 3), "uploads": uploads, "measured": tuple(measured)}
+    assert engine.run(asked.model_copy(update=shard)).parts
+    short = asked.updates[1].model_copy(update={"ref": cases.ref_of(bytes(9), store, "updates/p/short")})
+    updates = (asked.updates[0], short, asked.updates[2])
+    reduced = engine.run(asked.model_copy(update=shard | {"updates": updates}))
+    assert [refusal.participant for refusal in reduced.refused] == ["b"]
+    assert (reduced.error, reduced.parts) == ("", ())
+
+
 @pytest.mark.parametrize("leaves", [(1, 1), (2, 1), (0, 4), (-1, 1)])
 def test_a_shard_of_other_leaves_than_the_models_is_an_error(job, store, small_leaves, leaves):
     asked = job(layout=LARGE, store=store, kind=JobKind.SHARD, uploads={"model": "x"})
