@@ -104,6 +104,19 @@ def test_a_shard_that_has_fewer_updates_than_were_measured_tells_who_is_missing(
     assert (reduced.error, reduced.parts) == ("", ())
 
 
+def test_of_updates_that_cannot_be_measured_no_model_is_begun(job, cases, store, small_leaves, monkeypatch):
+    asked = job("ab", layout=LARGE, store=store, strategy={"reduction": {"name": "norm_clipping", "norm": 1.0}})
+    bad = cases.ref_of(cases.encode(LARGE, {"w": np.full(40_000, np.nan)}), store, "updates/p/bad")
+    updates = (asked.updates[0], asked.updates[1].model_copy(update={"ref": bad}))
+
+    def begun(*_):
+        raise AssertionError("an upload is opened")
+
+    monkeypatch.setattr(store, "open_upload", begun)
+    reduced = Engine(store).run(asked.model_copy(update={"updates": updates}))
+    assert [refusal.participant for refusal in reduced.refused] == ["b"]
+
+
 @pytest.mark.parametrize("leaves", [(1, 1), (2, 1), (0, 4), (-1, 1)])
 def test_a_shard_of_other_leaves_than_the_models_is_an_error(job, store, small_leaves, leaves):
     asked = job(layout=LARGE, store=store, kind=JobKind.SHARD, uploads={"model": "x"})
