@@ -49,6 +49,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_reduction.engine": (
         f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py",
+        f"{_AGGREGATOR}/test_masked_refusals.py",
     ),
     "hanse_reduction.plan": (
         f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",

@@ -282,6 +282,16 @@ def test_the_tallies_of_an_evaluation_are_summed_alone(tmp_path):
     assert (reduced.error, reduced.outputs, reduced.tally.weight) == ("", {}, sum(masked.weights))
 
 
+def test_sums_of_masks_that_came_by_the_bus_are_found_by_their_digest(tmp_path):
+    masked = MaskedRound(tmp_path, None, SMALL)
+    masks = masked.masks()
+    on_bus = {ref.digest: bytes(ref.inline) for ref in (masks.update, masks.tally)}
+    bare = {name: getattr(masks, name).model_copy(update={"inline": None}) for name in ("update", "tally")}
+    job = masked.job(masks=masks.model_copy(update=bare))
+    assert Engine(None).run(job, None, on_bus).outputs == Engine(None).run(masked.job()).outputs
+    assert "is not on the bus" in Engine(None).run(job).error
+
+
 def test_tallies_out_of_order_are_an_error(tmp_path):
     job = MaskedRound(tmp_path, None, SMALL).job(kind=JobKind.TALLY)
     reduced = Engine(None).run(job.model_copy(update={"updates": job.updates[::-1]}))
