@@ -53,6 +53,31 @@ def test_a_first_model_is_adopted_under_a_strategy_that_needs_more_updates_than_
     assert "krum" in Engine(None).run(job(["a"], strategy=krum)).error
 
 
+def test_a_first_model_is_adopted_as_it_is_also_where_updates_are_encoded(job):
+    plain, encoded = (Engine(None).run(job(["a"], model=False, **more)) for more in ({}, {"codec": [{"name": "zstd"}]}))
+    assert (encoded.error, encoded.refused, encoded.outputs) == ("", (), plain.outputs)
+
+
+@pytest.mark.parametrize("who", ["a", "b", "c"])
+def test_a_number_that_not_all_updates_bring_is_nobodys(job, who):
+    asked = job("abc")
+    updates = tuple(
+        update if update.participant == who else update.model_copy(update={"info": {"steps": 2.0}})
+        for update in asked.updates
+    )
+    reduced = Engine(None).run(asked.model_copy(update={"updates": updates}))
+    assert (reduced.error, reduced.outputs) == ("", Engine(None).run(asked).outputs)
+
+
+def test_a_state_that_is_longer_than_the_model_is_an_error(job, cases):
+    def state(more):
+        return {"momentum": cases.ref_of(cases.encode(SMALL, {"w": np.zeros(3)}) + more)}
+
+    assert Engine(None).run(job(strategy=MOMENTUM, state=state(b""))).error == ""
+    error = Engine(None).run(job(strategy=MOMENTUM, state=state(bytes(4)))).error
+    assert error == "state momentum: its layout is not the model's"
+
+
 def test_in_a_masked_sum_nothing_is_encoded(tmp_path):
     masked = MaskedRound(tmp_path, None, SMALL)
     error = Engine(None).run(masked.job(codec=({"name": "float16"},))).error
