@@ -47,11 +47,12 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_reduction.engine": (
         f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py",
+        f"{_AGGREGATOR}/test_masked_refusals.py",
     ),
     "hanse_reduction.plan": (
         f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
         f"{_AGGREGATOR}/test_masked_refusals.py", f"{_AGGREGATOR}/test_encoded_updates.py",
-        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py",
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py",
     ),
     "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_step_keys.py", "tests/simulation/test_coordinators.py",

@@ -53,6 +53,31 @@ def test_a_first_model_is_adopted_under_a_strategy_that_needs_more_updates_than_
     assert "krum" in Engine(None).run(job(["a"], strategy=krum)).error
 
 
+def test_a_first_model_is_adopted_as_it_is_also_where_updates_are_encoded(job):
+    plain, encoded = (Engine(None).run(job(["a"], model=False, **more)) for more in ({}, {"codec": [{"name": "zstd"}]}))
+    assert (encoded.error, encoded.refused, encoded.outputs) == ("", (), plain.outputs)
+
+
+@pytest.mark.parametrize("who", ["a", "b", "c"])
+def test_a_number_that_not_all_updates_bring_is_nobodys(job, who):
+    asked = job("abc")
+    updates = tuple(
+        update if update.participant == who else update.model_copy(update={"info": {"steps": 2.0}})
+        for update in asked.updates
+    )
+    reduced = Engine(None).run(asked.model_copy(update={"updates": updates}))
+    assert (reduced.error, reduced.outputs) == ("", Engine(None).run(asked).outputs)
+
+
+def test_a_state_that_is_longer_than_the_model_is_an_error(job, cases):
+    def state(more):
+        return {"momentum": cases.ref_of(cases.encode(SMALL, {"w": np.zeros(3)}) + more)}
+
+    assert Engine(None).run(job(strategy=MOMENTUM, state=state(b""))).error == ""
+    error = Engine(None).run(job(strategy=MOMENTUM, state=state(bytes(4)))).error
+    assert error == "state momentum: its layout is not the model's"
+
+
 def test_in_a_masked_sum_nothing_is_encoded(tmp_path):
     masked = MaskedRound(tmp_path, None, SMALL)
     error = Engine(None).run(masked.job(codec=({"name": "float16"},))).error
@@ -88,6 +113,33 @@ def test_a_job_that_is_stopped_is_cancelled_and_leaves_no_upload(job, store, sma
         Engine(store).run(job(layout=LARGE, store=store), stop=stop)
     assert caught.value.code is ErrorCode.CANCELLED
     assert store.abort_uploads("models/") == 0
+
+
+def test_a_shard_that_has_fewer_updates_than_were_measured_tells_who_is_missing(job, cases, store, small_leaves):
+    clipped = {"reduction": {"name": "norm_clipping", "norm": 1.0}}
+    asked, engine = job("abc", layout=LARGE, store=store, strategy=clipped), Engine(store)
+    uploads = engine.run(asked.model_copy(update={"kind": JobKind.OPEN})).uploads
+    measured = engine.run(asked.model_copy(update={"kind": JobKind.MEASURE, "leaves": (0, 3)})).outputs.values()
+    shard = {"kind": JobKind.SHARD, "leaves": (0, 3), "uploads": uploads, "measured": tuple(measured)}
+    assert engine.run(asked.model_copy(update=shard)).parts
+    short = asked.updates[1].model_copy(update={"ref": cases.ref_of(bytes(9), store, "updates/p/short")})
+    updates = (asked.updates[0], short, asked.updates[2])
+    reduced = engine.run(asked.model_copy(update=shard | {"updates": updates}))
+    assert [refusal.participant for refusal in reduced.refused] == ["b"]
+    assert (reduced.error, reduced.parts) == ("", ())
+
+
+def test_of_updates_that_cannot_be_measured_no_model_is_begun(job, cases, store, small_leaves, monkeypatch):
+    asked = job("ab", layout=LARGE, store=store, strategy={"reduction": {"name": "norm_clipping", "norm": 1.0}})
+    bad = cases.ref_of(cases.encode(LARGE, {"w": np.full(40_000, np.nan)}), store, "updates/p/bad")
+    updates = (asked.updates[0], asked.updates[1].model_copy(update={"ref": bad}))
+
+    def begun(*_):
+        raise AssertionError("an upload is opened")
+
+    monkeypatch.setattr(store, "open_upload", begun)
+    reduced = Engine(store).run(asked.model_copy(update={"updates": updates}))
+    assert [refusal.participant for refusal in reduced.refused] == ["b"]
 
 
 @pytest.mark.parametrize("leaves", [(1, 1), (2, 1), (0, 4), (-1, 1)])
@@ -253,6 +305,16 @@ def test_the_tallies_of_an_evaluation_are_summed_alone(tmp_path):
     tallies = tuple(each.model_copy(update={"ref": each.tally, "tally": None}) for each in job.updates)
     reduced = Engine(None).run(job.model_copy(update={"kind": JobKind.TALLY, "updates": tallies, "model": None}))
     assert (reduced.error, reduced.outputs, reduced.tally.weight) == ("", {}, sum(masked.weights))
+
+
+def test_sums_of_masks_that_came_by_the_bus_are_found_by_their_digest(tmp_path):
+    masked = MaskedRound(tmp_path, None, SMALL)
+    masks = masked.masks()
+    on_bus = {ref.digest: bytes(ref.inline) for ref in (masks.update, masks.tally)}
+    bare = {name: getattr(masks, name).model_copy(update={"inline": None}) for name in ("update", "tally")}
+    job = masked.job(masks=masks.model_copy(update=bare))
+    assert Engine(None).run(job, None, on_bus).outputs == Engine(None).run(masked.job()).outputs
+    assert "is not on the bus" in Engine(None).run(job).error
 
 
 def test_tallies_out_of_order_are_an_error(tmp_path):

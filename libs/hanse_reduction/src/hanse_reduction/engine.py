@@ -157,7 +157,7 @@ class _Run:
             return self._measured(plan)
         plan = self._reweighed(plan)
         self.clip = plan.next_clip
-        if self.refusals and self.job.kind is JobKind.WHOLE and plan.measured is not None:
+        if self.refusals and plan.measured is not None:
             return self.answer()
         if self.job.kind is JobKind.SHARD:
             return self._shard(plan)
@@ -255,10 +255,11 @@ class _Run:
             count = leaf_count(plan.layout.size)
             if self.job.kind is JobKind.WHOLE:
                 groups = self._measure(plan, reduction, range(count))
-                if self.refusals:
-                    return plan
             else:
                 groups = read_totals(self.job.measured or (), self.inputs, -(-count // MEASURE_LEAVES))
+            # What was measured is of all updates, also of those that are refused meanwhile.
+            if self.refusals:
+                return plan
         return plan if plan.adopts else reweighed(plan, groups)
 
     def _worker(self, plan: ReductionPlan) -> Worker:

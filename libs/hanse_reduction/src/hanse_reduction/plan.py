@@ -100,10 +100,9 @@ class ReductionPlan:
 
     @property
     def measured(self) -> Measured | None:
-        """The reduction, where it is to measure the rows before it combines them."""
+        """The reduction, where it is to measure the rows before it combines them; that of masked sums is none."""
         reduction = self.strategy.reduction
-        plain = not self.adopts and self.masked is None
-        return reduction if plain and measures(reduction) else None
+        return reduction if not self.adopts and measures(reduction) else None
 
     @property
     def buffer_weights(self) -> Array:
