@@ -190,6 +190,14 @@ def test_a_store_that_changes_a_byte_of_a_frame_or_of_the_table_is_found_out(cas
         assert [(each.participant, each.code) for each in found.refused] == [("site-0", "tampered")]
 
 
+def test_an_encoded_update_of_more_bytes_than_were_announced_is_refused(cases, store):
+    _, model, sent, refs = setup(cases, store, 300)
+    store.put("updates/p/site-0", sent["site-0"] + b"more")
+    found = Engine(store).run(cases.job_of(model, refs, codec=sections()))
+    assert [(each.participant, each.code) for each in found.refused] == [("site-0", "too-large")]
+    assert "were announced" in found.refused[0].reason
+
+
 def test_a_frame_that_is_told_longer_than_it_can_be_is_refused_before_a_byte_of_it_is_held(cases, store):
     """A site may send as many bytes as the model has; all in one frame, they would be held whole for a few values."""
     layout = cases.mixed_layout(1_000_000)
