@@ -88,7 +88,9 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py",
         f"{_DATAPOD}/test_ledger_restored.py",
     ),
-    "hanse_datapod.privacy.charges": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py"),
+    "hanse_datapod.privacy.charges": (
+        f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_charges.py",
+    ),
     "hanse_datapod.privacy.expected": (
         f"{_DATAPOD}/test_expected_charges.py", f"{_DATAPOD}/test_site_budget.py", f"{_DATAPOD}/test_charges.py",
     ),
