@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scratch import scratch
 
-from hanse_privacy.accounting.events import Event, gaussian
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
 from privacy_oracle import epsilon_of_mixed, epsilon_of_sampled
@@ -18,12 +18,12 @@ NOISE = (0.5, 0.8, 1.0, 2.0, 5.0, 20.0)
 RATES = (1.0, 0.1, 0.01, 0.001)
 STEPS = (1, 100, 10_000)
 DELTAS = (1e-3, 1e-5, 1e-8)
-MIXED: tuple[tuple[tuple[Event, int], ...], ...] = (
-    ((gaussian(1.0, 0.02), 1000), (Event("pure", 0.1), 20)),
-    ((gaussian(1.0, 0.02), 1000), (gaussian(20.0), 1), (Event("pure", 0.1), 20)),
+MIXED: tuple[tuple[tuple[ReleaseEvent, int], ...], ...] = (
+    ((gaussian(1.0, 0.02), 1000), (ReleaseEvent("pure", 0.1), 20)),
+    ((gaussian(1.0, 0.02), 1000), (gaussian(20.0), 1), (ReleaseEvent("pure", 0.1), 20)),
     ((gaussian(0.7, 0.004), 5000), (gaussian(30.0), 1)),
-    ((gaussian(10.0), 20), (Event("pure", 0.05), 40)),
-    ((gaussian(10.0), 20), (gaussian(15.0), 1), (Event("pure", 0.3), 4)),
+    ((gaussian(10.0), 20), (ReleaseEvent("pure", 0.05), 40)),
+    ((gaussian(10.0), 20), (gaussian(15.0), 1), (ReleaseEvent("pure", 0.3), 4)),
 )
 """Runs of several kinds: steps on samples or normal noise on all, a preparation, metrics."""
 LARGEST, SMALLEST = 20.0, 0.01
@@ -63,7 +63,7 @@ def ledger_epsilon(noise: float, rate: float, steps: int, delta: float) -> float
             ledger.close()
 
 
-def _over_mixed(releases: tuple[tuple[Event, int], ...], delta: float) -> float:
+def _over_mixed(releases: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     """What a ledger tells of a run that has said its plan, over what its releases cost together."""
     reference = epsilon_of_mixed([(event.kind, event.amount, event.rate, count) for event, count in releases], delta)
     plan = ReleasePlan.of(releases, rounds=max(count for _, count in releases))

@@ -15,7 +15,7 @@ import numpy as np
 from gwas_plink import plink
 from scratch import scratch
 
-from hanse_genomics.compare import Agreement, agreement, bonferroni, meta_analysis, read_associations
+from hanse_genomics.compare import PooledAgreement, agreement, bonferroni, meta_analysis, read_associations
 from hanse_genomics.compare.tables import Associations
 from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Simulated, StudyPlan, simulate
 from hanse_lab.measured import Finding, MeasuredClaim
@@ -67,9 +67,9 @@ class Scenario:
 
     name: str
     causal_found: int
-    federated: Agreement
-    fixed: Agreement
-    random: Agreement
+    federated: PooledAgreement
+    fixed: PooledAgreement
+    random: PooledAgreement
 
 
 def plan(name: str, shares: Shares, *, snps: int, seed: int) -> StudyPlan:
@@ -186,5 +186,5 @@ def figures(found: Scenario) -> dict[str, object]:
     }
 
 
-def _cell(found: Agreement) -> str:
+def _cell(found: PooledAgreement) -> str:
     return f"r = {found.pearson:.4f}; {found.found} found, {found.missed} missed, {found.false} false"

@@ -10,14 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hanse_fabric.errors import HanseError
 from hanse_privacy.works.chain import Members
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 from spans import members, smallest_support
 
 SITES, MINIMUM = range(1, 9), 2
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Session):
+class Opened(UnmaskingSession):
     """A session of a run, and whether its secrets are shared before it is known of which work it is."""
 
     ahead: bool = False

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hanse.embedded.nursery import Kind
+from hanse.embedded.nursery import NurseryKind
 from listening import listening
 
 
 @contextmanager
-def shared_nursery(kind: Kind, folder: Path) -> Iterator[Kind]:
+def shared_nursery(kind: NurseryKind, folder: Path) -> Iterator[NurseryKind]:
     """A nursery of this kind that many hubs may share while inside."""
     at = folder / "socket"
     argv = [sys.executable, "-m", kind.program[0], "--at", str(at), *kind.program[1:]]

@@ -17,7 +17,7 @@ from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.participants import Consent, ParticipantRecord
 from hanse_schemas.terms import AskedTerms, ProjectTerms
-from hanse_site.consent import Agreement, signed
+from hanse_site.consent import AgreedTerms, signed
 from hub_api import SCHEMA, START, Api, Site, replica
 
 ASKED = AskedTerms(owner="Ward 5", purpose="who needs a bed")
@@ -44,7 +44,7 @@ async def joined(api: Api, *, asked: AskedTerms | None) -> tuple[Site, str, Proj
 
 
 def said(terms: ProjectTerms, key: SigningKey, at: datetime) -> dict[str, Any]:
-    return signed(Agreement(terms=terms, by="Dr. Day", at=at), "north", key).model_dump(mode="json")
+    return signed(AgreedTerms(terms=terms, by="Dr. Day", at=at), "north", key).model_dump(mode="json")
 
 
 async def told(api: Api, owner: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement, signed
+from hanse_site.consent import AgreedTerms, signed
 from hanse_site.leaving import signed_leaving
 from hanse_site.renewal import signed_renewal
 from hub_api import SCHEMA, START, Api, Site, replica
@@ -49,7 +49,7 @@ def said(api: Api, way: str, key: SigningKey, project: str, participant: str) ->
         return signed_renewal(project, participant, key, now)
     if way == "leave":
         return signed_leaving(project, participant, key, "done", now)
-    agreed = Agreement(terms=SOME.model_copy(update={"project": project}), by="Dr. Day", at=now)
+    agreed = AgreedTerms(terms=SOME.model_copy(update={"project": project}), by="Dr. Day", at=now)
     consent = signed(agreed, participant, key).model_dump(mode="json")
     return {"project": project, "participant": participant, "consent": consent}
 

@@ -21,7 +21,7 @@ from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_learning.preparation.noisy import BINS, NOISY, STEP, noisy_rings
 from hanse_privacy.accounting.accountant import make_accountant
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.joint import Computation
 from hanse_privacy.ledger import NAME as LEDGER
 from hanse_privacy.noise.counts import CountNoise
@@ -91,10 +91,10 @@ def two_questions() -> float:
     return accountant.epsilon(1e-5)
 
 
-def charged_once() -> Event:
+def charged_once() -> ReleaseEvent:
     from hanse_privacy.accounting.calibration import noise_for
 
-    return Event("gaussian", noise_for("gaussian", 0.5, 0.5e-5, 1))
+    return ReleaseEvent("gaussian", noise_for("gaussian", 0.5, 0.5e-5, 1))
 
 
 async def asked_often(hub: LyingHub) -> list[Result]:
@@ -131,7 +131,7 @@ async def test_a_noisy_preparation_that_is_asked_again_is_paid_again_or_is_the_s
         assert await vector(hub, again) == await vector(hub, first)
         home = hub.stage.sites["site-0"].home
         charges = [entry for entry in read_chain(home, LEDGER) if entry["what"] == "charge"]
-        assert [Event.from_json(entry["event"]) for entry in charges] == [charged_once()] * 2
+        assert [ReleaseEvent.from_json(entry["event"]) for entry in charges] == [charged_once()] * 2
         assert {entry["note"] for entry in charges} == {"preparation, local"}
 
 

@@ -17,7 +17,7 @@ from adversary.works import MOVED, TARGET
 from hanse_fabric.messages import HiddenFailure, TaskKind
 from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.coordination import order_masks, shared_ahead
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 
 OTHER, THIRD = "runof00000s1", "runof00000s2"
 MOVED_AGAIN = np.array(MOVED)
@@ -140,7 +140,7 @@ async def test_who_shares_before_it_answers_another_session_is_not_counted_among
 async def test_control_where_who_shares_counts_as_who_answers_the_order_of_two_runs_tells_fewer_than_the_minimum(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    monkeypatch.setattr(UnmaskingSession, "sure", property(lambda among: len(among.members)))
     async with attacked(sites=8) as hub:
         told, why = await shared_before_the_answers(hub)
         assert told, why

@@ -16,7 +16,7 @@ from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_fabric.messages import HiddenFailure, TaskKind
 from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.coordination import order_masks, shared_ahead
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 
 
 async def pairwise_without_one(hub: LyingHub) -> tuple[Array | None, str]:
@@ -167,7 +167,7 @@ async def test_a_near_work_that_fewer_answer_than_share_for_is_not_summed_beside
 async def test_control_where_who_shares_counts_as_who_answers_two_sums_tell_fewer_than_the_minimum(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    monkeypatch.setattr(UnmaskingSession, "sure", property(lambda among: len(among.members)))
     async with attacked(sites=8) as hub:
         read, of_two, why = await answered_by_fewer_than_shared(hub)
         assert read is not None, why

@@ -24,7 +24,7 @@ from hanse_fabric.messages import Bound, HiddenFailure
 from hanse_fabric.messages.masking import WorkRecord
 from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
 from hanse_learning.binding import work_digest
-from hanse_privacy.works.chain import Chain, SummedSets, keys_of
+from hanse_privacy.works.chain import SetChain, SummedSets, keys_of
 from hanse_privacy.works.codec import encode_whole
 from overhearing import with_all_rights
 
@@ -177,7 +177,7 @@ async def told_by_the_hub(hub: LyingHub, *sets: Iterable[str]) -> None:
     not mind any difference."""
     keys = {name: site.identity.signing_key.public_bytes for name, site in hub.stage.sites.items()}
     work = work_digest(hub.task(TARGET, model=MODEL)).hex()
-    chain = Chain(1, tuple(keys_of(keys[name] for name in names) for names in sets))
+    chain = SetChain(1, tuple(keys_of(keys[name] for name in names) for names in sets))
     members, told = map(base64.b64encode, encode_whole(SummedSets((chain,))))
     server = hub.stage.server
     owner = await with_all_rights(server.url, server.authority.folder)

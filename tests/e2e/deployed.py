@@ -20,7 +20,7 @@ import numpy as np
 import hanse
 from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import Kind, Nursery
+from hanse.embedded.nursery import Nursery, NurseryKind
 from hanse.embedded.processes import Child, ChildSpec
 from hanse.hub import Hub, Project, Run
 from hanse.site import PlainTask, Site
@@ -39,7 +39,7 @@ START: Arrays = {"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.
 class DeployedHub:
     """An embedded hub on an event loop of its own, which keeps supervising while a test blocks."""
 
-    sites_from: ClassVar[Kind | None] = None
+    sites_from: ClassVar[NurseryKind | None] = None
     """Where its datapods are forked; None: each is started as a program."""
 
     def __init__(self, folder: Path, **options: Any) -> None:

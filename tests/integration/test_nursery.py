@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Kind, Nursery
+from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Nursery, NurseryKind
 from hanse_fabric.identity.secrets import make_join_token
 from shared_nursery import shared_nursery
 
@@ -25,7 +25,7 @@ ENVIRONMENT = {"HANSE_TOKEN": make_join_token().text}
 
 
 @pytest.fixture(scope="module")
-def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kind]:
+def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
     """A nursery of sites that several tests share, as several deployments may."""
     with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind:
         yield kind
@@ -68,7 +68,9 @@ async def gone(process: psutil.Process) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(shared_sites: Kind, tmp_path: Path) -> None:
+async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(
+    shared_sites: NurseryKind, tmp_path: Path
+) -> None:
     async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         argv = (sys.executable, "-m", "hanse_datapod", "verify-log", "--home", str(tmp_path / "none"))
         forked = await nursery.fork("once", argv, {}, tmp_path / "once.log")
@@ -79,7 +81,7 @@ async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(share
 
 
 async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(
-    shared_sites: Kind, tmp_path: Path
+    shared_sites: NurseryKind, tmp_path: Path
 ) -> None:
     async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         (north, worker), (south, other) = [await begun(nursery, tmp_path, name) for name in ("north", "south")]
@@ -110,7 +112,7 @@ async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_proces
         assert await nursery.fork("south", waiting(tmp_path / "south"), {}, tmp_path / "south.log") is None
 
 
-async def test_the_nursery_forks_nothing_but_datapods(shared_sites: Kind, tmp_path: Path) -> None:
+async def test_the_nursery_forks_nothing_but_datapods(shared_sites: NurseryKind, tmp_path: Path) -> None:
     async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
         assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None
 

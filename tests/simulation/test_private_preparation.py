@@ -19,7 +19,7 @@ from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.subjects import TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_privacy.accounting.accountant import make_accountant
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.ledger import NAME as LEDGER
 from hanse_privacy.noise.counts import CountNoise
 from hanse_schemas.preparation import Preparation, PreparedNumber
@@ -62,15 +62,15 @@ def preparation(made: League) -> Preparation:
     return found
 
 
-def charged(made: League, site: str) -> dict[str, Event]:
+def charged(made: League, site: str) -> dict[str, ReleaseEvent]:
     """By work what a site's ledger was charged, each once."""
     entries = [entry for entry in read_chain(made.folder / site, LEDGER) if entry["what"] == "charge"]
-    found = {entry["work"]: Event.from_json(entry["event"]) for entry in entries}
+    found = {entry["work"]: ReleaseEvent.from_json(entry["event"]) for entry in entries}
     assert len(found) == len(entries)
     return found
 
 
-def of_preparation(made: League, site: str) -> Event:
+def of_preparation(made: League, site: str) -> ReleaseEvent:
     (event,) = (event for work, event in charged(made, site).items() if work.startswith("prepare"))
     return event
 
@@ -102,7 +102,7 @@ async def test_every_site_is_charged_what_the_job_says_before_the_rounds(
             share = 0.1 * privacy["epsilon"]
             assert 0.99 * share < accountant.epsilon(delta) <= share * (1 + 1e-9)
         else:
-            assert event == Event("gaussian", 10.0)
+            assert event == ReleaseEvent("gaussian", 10.0)
         whole = balances(made.folder / site, PrivacyPolicy())[0]
         if privacy["mechanism"] == "dp_sgd":  # releases of two kinds, which the first task has said
             assert whole.added_by == "plan"

@@ -20,7 +20,7 @@ from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement, signed
+from hanse_site.consent import AgreedTerms, signed
 from hanse_site.joining import proved
 from hanse_site.leaving import signed_leaving
 from hanse_site.renewal import signed_renewal
@@ -111,7 +111,7 @@ async def _members(walk: Walk, api: Any) -> None:
     await walk("set_terms", {"owner": "Ward 5", "purpose": "who needs a bed", "minimum_sites": 1}, project="alpha")
     shown = await walk("preview", {"token": invited["token"]})
     site = Site()
-    made = Agreement(terms=ProjectTerms.model_validate(shown["terms"]), by="Dr. Day", at=api.clock.now())
+    made = AgreedTerms(terms=ProjectTerms.model_validate(shown["terms"]), by="Dr. Day", at=api.clock.now())
     consent = signed(made, "north", site.signing)
     challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
     await walk("join", proved(invited["token"], challenge, site.signing, site.bus, api.clock.now(), consent))

@@ -10,7 +10,7 @@ import pytest
 
 from hanse_fabric.identity.keys import SigningKey
 from hanse_schemas.terms import ProjectTerms, SiteConsent
-from hanse_site.consent import Agreement, signed
+from hanse_site.consent import AgreedTerms, signed
 from hub_api import JOB, SCHEMA, Api, Site
 
 ASKED = {"owner": "Ward 5", "purpose": "who needs a bed", "minimum_sites": 2}
@@ -27,7 +27,7 @@ async def token(api: Api, owner: str) -> str:
 def agreed(api: Api, shown: dict[str, Any], key: SigningKey, *, ahead: float = 0.0) -> dict[str, Any]:
     """What a site says that agrees to terms as they were shown."""
     terms = ProjectTerms.model_validate(shown["terms"])
-    made = Agreement(terms=terms, by="Dr. Day", at=api.clock.now() + timedelta(seconds=ahead))
+    made = AgreedTerms(terms=terms, by="Dr. Day", at=api.clock.now() + timedelta(seconds=ahead))
     return signed(made, "north", key).model_dump(mode="json")
 
 

@@ -13,7 +13,7 @@ from hanse_datapod.privacy.expected import expected_charges, plan_of
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import Charge
 from unit.datapod.private_tasks import correlated, terms
@@ -137,10 +137,10 @@ def test_a_preparation_says_what_follows_as_far_as_it_says_it() -> None:
 
     each_round = follows({})
     assert each_round is not None
-    assert (Event("pure", 0.1), 20) in each_round.releases, "ten of training, and ten evaluations"
+    assert (ReleaseEvent("pure", 0.1), 20) in each_round.releases, "ten of training, and ten evaluations"
     assert follows({"train": None, "evaluate": 3}) == each_round, "what is no section says nothing"
     every_other = follows({"evaluate": {"every": 2}})
     assert every_other is not None
-    assert (Event("pure", 0.1), 15) in every_other.releases
+    assert (ReleaseEvent("pure", 0.1), 15) in every_other.releases
     # Steps of all examples and a preparation are of one kind; that they are would tell how few examples there are.
     assert follows({"train": {"batch_size": 4096}}, mechanism="dp_sgd", **GIVEN) is not None

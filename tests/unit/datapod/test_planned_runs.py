@@ -19,7 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import NAME, PLAN
 from hanse_schemas.job import check_job
@@ -172,7 +172,10 @@ def test_what_follows_and_cannot_be_read_is_a_plan_that_holds_nothing(follows: A
     first = asked(TaskKind.PREPARE, 0, COLUMNS | {"follows": follows}, SECTION)
     found = planned(first)
     assert (found is not None) is read
-    assert found is None or found.reached({Event("gaussian", 3.0): 1}) is found.reached({Event("pure", 1.0): 1}) is None
+    assert (
+        found is None
+        or found.reached({ReleaseEvent("gaussian", 3.0): 1}) is found.reached({ReleaseEvent("pure", 1.0): 1}) is None
+    )
 
 
 @pytest.mark.parametrize("examples", [1, 31, 32, 33, EXAMPLES])
@@ -214,7 +217,7 @@ def test_renyi_accounting_of_a_site_is_as_it_was(tmp_path: Path) -> None:
     made = make_accountant("rdp")
     for entry in read_chain(tmp_path, NAME):
         if entry["what"] == "charge":
-            made.compose(Event.from_json(entry["event"]), entry["count"])
+            made.compose(ReleaseEvent.from_json(entry["event"]), entry["count"])
     assert spent == pytest.approx(made.epsilon(1e-5))
 
 

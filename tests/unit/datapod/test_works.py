@@ -16,7 +16,7 @@ from hanse_fabric.messages.masking import Ring
 from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.works.near import sketch as sketch_of
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from hanse_privacy.works.people import sketch
 from hanse_schemas.secure_aggregation import SecureAggregation
 from spans import members
@@ -36,7 +36,7 @@ def state(people=PEOPLE):
 
 
 def among(numbers, threshold=9):
-    return Session(members(*numbers), threshold, 3)
+    return UnmaskingSession(members(*numbers), threshold, 3)
 
 
 def code(act, *arguments, **named):

@@ -14,7 +14,7 @@ from hanse_datapod.home.place import require_place
 from hanse_datapod.home.works import FILE, MaskedWork, Works
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import HanseError
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 from lying_pairwise_hub import SITES, LyingHub, allowed
 
 WORKS, TAG, COPY = (b"w" * 32, b"v" * 32), b"t" * 16, "copy"
@@ -158,7 +158,7 @@ def test_who_shares_for_a_near_work_and_does_not_answer_leaves_no_sum_alive_besi
 
 
 def test_control_where_who_shares_counts_as_who_answers_the_sums_tell_the_fourths_part(hub, monkeypatch):
-    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    monkeypatch.setattr(UnmaskingSession, "sure", property(lambda among: len(among.members)))
     hub.has_three_answer_where_four_shared()
     assert sorted(map(len, hub.sums())) == [3, 4]
     with pytest.raises(AssertionError):

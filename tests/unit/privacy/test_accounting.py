@@ -12,7 +12,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import ADAPTIVE, SAMPLING, AccountantName, delta_of_alike, make_accountant
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian, laplace
 from hanse_privacy.accounting.rdp import sampled_divergence
 from hanse_privacy.accounting.terms import SampledTraining, round_noise
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -30,7 +30,7 @@ TABLE = [
 ]  # fmt: skip
 
 
-def epsilon(*events: tuple[Event, int], by: AccountantName = "rdp", delta: float = DELTA) -> float:
+def epsilon(*events: tuple[ReleaseEvent, int], by: AccountantName = "rdp", delta: float = DELTA) -> float:
     accountant = make_accountant(by)
     for event, count in events:
         accountant.compose(event, count)
@@ -66,7 +66,7 @@ def test_no_accountant_is_below_the_exact_curve_of_composed_normal_noise(
     exact = gaussian_epsilon(noise / math.sqrt(count), delta)
     renyi = epsilon((gaussian(noise), count), delta=delta)
     assert renyi >= exact
-    assert epsilon((Event("concentrated", 0.5 / noise**2), count), delta=delta) == pytest.approx(renyi)
+    assert epsilon((ReleaseEvent("concentrated", 0.5 / noise**2), count), delta=delta) == pytest.approx(renyi)
 
 
 @pytest.mark.parametrize(("noise", "rate", "count"), [
@@ -106,9 +106,9 @@ def test_normal_releases_of_any_noise_add_up_as_one_however_they_were_chosen() -
     assert mixed == pytest.approx(epsilon((gaussian((3 / 25 + 4 / 100) ** -0.5), 1), by="pld"))
 
 
-@pytest.mark.parametrize("other", [gaussian(2.0, 0.01), laplace(20.0), Event("concentrated", 0.01)])
+@pytest.mark.parametrize("other", [gaussian(2.0, 0.01), laplace(20.0), ReleaseEvent("concentrated", 0.01)])
 def test_releases_of_several_kinds_are_charged_by_the_filter_and_never_less_than_by_renyi_accounting(
-    other: Event,
+    other: ReleaseEvent,
 ) -> None:
     events = (gaussian(1.5, 0.02), 500), (other, 10)
     assert epsilon(*events, by="pld") >= epsilon(*events)
@@ -156,8 +156,10 @@ def test_the_integral_for_sampled_noise_is_the_binomial_sum_at_whole_orders(
 
 
 @pytest.mark.parametrize("by", ["rdp", "pld"])
-@pytest.mark.parametrize("event", [laplace(4.0), Event("pure", 0.25)])
-def test_pure_releases_cost_at_most_their_sum_and_without_delta_exactly_it(by: AccountantName, event: Event) -> None:
+@pytest.mark.parametrize("event", [laplace(4.0), ReleaseEvent("pure", 0.25)])
+def test_pure_releases_cost_at_most_their_sum_and_without_delta_exactly_it(
+    by: AccountantName, event: ReleaseEvent
+) -> None:
     assert epsilon((event, 100), by=by, delta=0.0) == pytest.approx(25.0)
     assert epsilon((event, 100), by=by) < 25.0
     assert epsilon((event, 1), by=by) <= 0.25 + 1e-3
@@ -177,7 +179,7 @@ def test_composition_does_not_depend_on_order_and_never_shrinks(parts: list[tupl
 
 
 def test_mixed_kinds_compose_and_cost_no_more_than_basic_composition() -> None:
-    mixed = epsilon((gaussian(5.0), 10), (laplace(10.0), 3), (Event("pure", 0.1), 2))
+    mixed = epsilon((gaussian(5.0), 10), (laplace(10.0), 3), (ReleaseEvent("pure", 0.1), 2))
     assert epsilon((gaussian(5.0), 10)) < mixed <= epsilon((gaussian(5.0), 10)) + 0.3 + 0.2
 
 
@@ -200,7 +202,7 @@ def test_normal_noise_keeps_no_epsilon_without_delta() -> None:
 )
 def test_events_that_make_no_sense_are_refused(kind: str, amount: float, rate: float) -> None:
     with pytest.raises(HanseError, match="event"):
-        Event(kind, amount, rate)  # type: ignore[arg-type]
+        ReleaseEvent(kind, amount, rate)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("budget", "delta", "steps"), [(0.0, DELTA, 1), (1.0, 0.0, 1), (1.0, DELTA, 0), (1.0, 1.0, 1)])
@@ -269,9 +271,9 @@ def test_the_closed_forms_are_those_of_dp_accounting(scale: float, count: int, d
 def test_a_chance_that_a_release_is_not_as_it_should_be_is_a_part_of_delta(accountant):
     def epsilon(delta, chance):
         made = make_accountant(accountant)
-        made.compose(Event("gaussian", 4.0))
+        made.compose(ReleaseEvent("gaussian", 4.0))
         if chance:
-            made.compose(Event("chance", chance), 10)
+            made.compose(ReleaseEvent("chance", chance), 10)
         return made.epsilon(delta)
 
     assert epsilon(2e-5, 1e-6) == epsilon(1e-5, 0) > epsilon(2e-5, 0)

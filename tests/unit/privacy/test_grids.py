@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_privacy.accounting import grid, pld
-from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian, laplace
 from hanse_privacy.accounting.rdp import RdpAccountant
 from hanse_privacy.accounting.several import normal_and_pure
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -24,12 +24,12 @@ STEPS, ANSWERS = 470, 10
 STEP = gaussian(1.0, 0.02)
 MULTIPLIERS = (1e-3, 1.0, 10.0, 1e4, 1e6)
 EPSILONS = (1e-9, 1e-5, 1e-3, 0.05, 1.0, 10.0)
-Releases = tuple[tuple[Event, int], ...]
+Releases = tuple[tuple[ReleaseEvent, int], ...]
 
 
 def run(multiplier: float, epsilon: float) -> Releases:
     """Steps on samples, a preparation, metrics."""
-    return ((STEP, STEPS), (gaussian(multiplier), 1), (Event("pure", epsilon), ANSWERS))
+    return ((STEP, STEPS), (gaussian(multiplier), 1), (ReleaseEvent("pure", epsilon), ANSWERS))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def steps_alone() -> float:
 
 def test_a_grid_has_so_many_points_whatever_noise_and_epsilon_a_plan_names(counted: list[float]) -> None:
     for multiplier, epsilon, answers in itertools.product(MULTIPLIERS, EPSILONS, (1, 10, 10**9)):
-        pld.together((*run(multiplier, epsilon)[:2], (Event("pure", epsilon), answers)), DELTA)
+        pld.together((*run(multiplier, epsilon)[:2], (ReleaseEvent("pure", epsilon), answers)), DELTA)
     assert len(counted) > 2 * len(EPSILONS)
     assert max(counted) <= grid.MOST_POINTS
 
@@ -48,14 +48,15 @@ def test_a_grid_has_so_many_points_whatever_noise_and_epsilon_a_plan_names(count
     ("event", "count"),
     [
         (gaussian(0.2, 1e-4), 100), (gaussian(0.15, 1e-6), 10), (gaussian(1e4, 0.02), 10**9), (gaussian(30.0), 10**4),
-        (laplace(1e3), 10**6), (laplace(1e5), 10**10), (Event("pure", 1e-5), 10**9), (Event("pure", 1e-4), 10**12),
+        (laplace(1e3), 10**6), (laplace(1e5), 10**10), (ReleaseEvent("pure", 1e-5), 10**9),
+        (ReleaseEvent("pure", 1e-4), 10**12),
     ],
 )  # fmt: skip
 def test_a_grid_has_so_many_points_however_many_releases_are_alike_or_beside_others(
-    event: Event, count: int, counted: list[float]
+    event: ReleaseEvent, count: int, counted: list[float]
 ) -> None:
     pld.convolved(event, count, DELTA)
-    pld.together(((event, count), (STEP, 1), (Event("pure", 0.01), 3)), DELTA)
+    pld.together(((event, count), (STEP, 1), (ReleaseEvent("pure", 0.01), 3)), DELTA)
     assert max(counted, default=0) <= grid.MOST_POINTS
 
 
@@ -91,7 +92,9 @@ def test_a_coarse_grid_costs_at_most_one_percent(multiplier: float, epsilon: flo
         (laplace(20.0), 50, 1e-3), (laplace(1e3), 10**5, 2e-3), (laplace(0.5), 3, 1e-3),
     ],
 )  # fmt: skip
-def test_no_distribution_has_more_points_than_were_counted_before(event: Event, count: int, width: float) -> None:
+def test_no_distribution_has_more_points_than_were_counted_before(
+    event: ReleaseEvent, count: int, width: float
+) -> None:
     made = pld._distribution(event, count, width)
     assert max(made._pmf_remove.size, made._pmf_add.size) <= grid.points([(event, count)], {}, width)
 
@@ -117,5 +120,5 @@ def test_responses_on_any_grid_tell_no_less_than_they_do(epsilon: float, count: 
 
 def test_next_to_no_losses_cost_next_to_nothing() -> None:
     alone = pld.convolved(STEP, STEPS, DELTA)
-    assert alone <= pld.together(((STEP, STEPS), (Event("pure", 1e-9), 1)), DELTA) <= alone + 1e-8
+    assert alone <= pld.together(((STEP, STEPS), (ReleaseEvent("pure", 1e-9), 1)), DELTA) <= alone + 1e-8
     assert pld.together(run(1e6, 1e-9), DELTA) <= alone * 1.001

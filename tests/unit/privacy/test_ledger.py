@@ -20,16 +20,16 @@ from hanse_fabric.messages.privacy import LedgerHead, Privacy, PrivacyTerms
 from hanse_privacy.accounting import rdp
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian, laplace
 from hanse_privacy.accounting.terms import SampledTraining, round_noise
 from hanse_privacy.ledger import NAME, Balance, Budget, Budgets, Charge, Ledger, verify_ledger
 from hanse_privacy.totals import Total
 
-CHEAP = Event("pure", 0.3)
+CHEAP = ReleaseEvent("pure", 0.3)
 PURE = Budgets(site=Budget(2.0, 0.0), project=Budget(1.0, 0.0), projects={"beta": Budget(1.5, 0.0)})
 
 
-def charge(work: str, *, project: str = "alpha", event: Event = CHEAP) -> Charge:
+def charge(work: str, *, project: str = "alpha", event: ReleaseEvent = CHEAP) -> Charge:
     return Charge(project, "run", work, event)
 
 
@@ -50,16 +50,16 @@ def test_a_release_beyond_the_projects_budget_is_refused_and_what_remains_is_sai
         ledger.reserve(charge("r4"))
     assert caught.value.code is ErrorCode.POLICY
     # the refused cost nothing
-    assert ledger.reserve(charge("r5", event=Event("pure", 0.09))).spent == pytest.approx(
+    assert ledger.reserve(charge("r5", event=ReleaseEvent("pure", 0.09))).spent == pytest.approx(
         0.99
     )  # the refused cost nothing
 
 
 def test_projects_share_the_budget_of_the_site(ledger: Ledger) -> None:
-    ledger.reserve(charge("a", event=Event("pure", 1.0)))
-    ledger.reserve(charge("b", project="beta", event=Event("pure", 0.9)))
+    ledger.reserve(charge("a", event=ReleaseEvent("pure", 1.0)))
+    ledger.reserve(charge("b", project="beta", event=ReleaseEvent("pure", 0.9)))
     with pytest.raises(HanseError, match="whole site"):
-        ledger.reserve(charge("c", project="beta", event=Event("pure", 0.2)))
+        ledger.reserve(charge("c", project="beta", event=ReleaseEvent("pure", 0.2)))
 
 
 def test_the_same_work_is_charged_once_until_its_answer_can_leave(ledger: Ledger) -> None:
@@ -72,7 +72,7 @@ def test_the_same_work_is_charged_once_until_its_answer_can_leave(ledger: Ledger
 def test_the_same_work_with_other_noise_is_a_conflict(ledger: Ledger) -> None:
     ledger.reserve(charge("r1"))
     with pytest.raises(HanseError) as caught:
-        ledger.reserve(charge("r1", event=Event("pure", 0.01)))
+        ledger.reserve(charge("r1", event=ReleaseEvent("pure", 0.01)))
     assert caught.value.code is ErrorCode.CONFLICT
 
 
@@ -127,19 +127,19 @@ def test_a_budget_can_be_spent_to_the_last_bit_in_equal_parts(tmp_path: Path, ro
 
 def test_a_smaller_budget_holds_for_what_was_spent_before_it(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
-    ledger.reserve(charge("r1", event=Event("pure", 0.8)))
+    ledger.reserve(charge("r1", event=ReleaseEvent("pure", 0.8)))
     ledger.close()
     ledger = Ledger(tmp_path, Budgets(project=Budget(0.5, 0.0)))
     with pytest.raises(HanseError, match=r"0\.8 of 0\.5 is spent at delta 0, 0 remains"):
-        ledger.reserve(charge("r2", event=Event("pure", 0.001)))
+        ledger.reserve(charge("r2", event=ReleaseEvent("pure", 0.001)))
     ledger.close()
 
 
 def test_two_holders_of_one_ledger_see_each_others_charges(tmp_path: Path) -> None:
     one, other = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
-    one.reserve(charge("r1", event=Event("pure", 0.6)))
+    one.reserve(charge("r1", event=ReleaseEvent("pure", 0.6)))
     with pytest.raises(HanseError, match="budget"):
-        other.reserve(charge("r2", event=Event("pure", 0.6)))
+        other.reserve(charge("r2", event=ReleaseEvent("pure", 0.6)))
     assert other.reserve(charge("r3")).spent == pytest.approx(0.9)
     assert one.balances()[1].spent == pytest.approx(0.9)
     one.close()
@@ -172,7 +172,7 @@ def test_a_ledger_that_is_damaged_while_it_is_open_charges_nothing_more(tmp_path
 
 def test_a_line_that_was_made_cheaper_is_seen_and_the_ledger_is_not_opened(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
-    ledger.reserve(charge("r1", event=Event("pure", 0.5)))
+    ledger.reserve(charge("r1", event=ReleaseEvent("pure", 0.5)))
     ledger.reserve(charge("r2"))
     ledger.close()
     file = tmp_path / f"{NAME}.jsonl"
@@ -209,7 +209,7 @@ def test_a_line_torn_by_a_crash_is_no_charge_and_no_damage(tmp_path: Path) -> No
 
 def test_an_unlimited_site_still_writes_everything_down(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, Budgets())
-    balance = ledger.reserve(charge("r1", event=Event("pure", 50.0)))
+    balance = ledger.reserve(charge("r1", event=ReleaseEvent("pure", 50.0)))
     assert (balance.spent, balance.remaining) == (50.0, None)
     ledger.close()
 
@@ -265,7 +265,7 @@ def test_what_remains_is_the_least_that_any_ceiling_leaves(
     ],
 )  # fmt: skip
 def test_a_balance_tells_of_examples_where_a_charge_followed_from_how_many_there_are(
-    tmp_path: Path, event: Event, note: str, tells: bool
+    tmp_path: Path, event: ReleaseEvent, note: str, tells: bool
 ) -> None:
     """And what remains to another project tells it where the whole site has a budget, which both are charged to."""
     asked = replace(charge("theirs", project="beta", event=event), note=note)
@@ -293,9 +293,9 @@ def test_a_run_that_may_cost_so_much_by_its_terms_is_not_afforded_where_it_would
 
 
 def test_what_a_run_would_cost_alone_is_asked_as_if_nothing_had_been_charged(ledger: Ledger) -> None:
-    ledger.reserve(charge("r1", event=Event("pure", 0.9)))
+    ledger.reserve(charge("r1", event=ReleaseEvent("pure", 0.9)))
     assert [ledger.affords(charge("r2"), alone=alone) for alone in (False, True)] == [False, True]
-    assert not ledger.affords(charge("r2", event=Event("pure", 1.1)), alone=True)
+    assert not ledger.affords(charge("r2", event=ReleaseEvent("pure", 1.1)), alone=True)
 
 
 def test_a_head_that_another_process_wrote_is_none_that_the_ledger_lacks(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_no_order_of_charges_exceeds_the_budget_or_loses_a_charge(
         ledger = Ledger(Path(folder), PURE)
         spent, known = {"alpha": 0.0, "beta": 0.0}, dict[tuple[str, int], float]()
         for project, number, cost, what in steps:
-            asked = charge(f"r{number}", project=project, event=Event("pure", cost))
+            asked = charge(f"r{number}", project=project, event=ReleaseEvent("pure", cost))
             if what == "restart":
                 ledger.close()
                 ledger = Ledger(Path(folder), PURE)
@@ -396,7 +396,7 @@ def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None
 def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_path: Path, look: str) -> None:
     one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
     one.reserve(charge("mine"))
-    two.reserve(charge("theirs", event=Event("pure", 0.5)))
+    two.reserve(charge("theirs", event=ReleaseEvent("pure", 0.5)))
     calls = {
         "reserve": lambda: one.reserve(charge("mine")), "settle": lambda: one.settle(charge("mine")),
         "balances": one.balances, "site_balance": one.site_balance,
@@ -416,7 +416,7 @@ def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_pa
         (lambda ledger: ledger.by_examples("alpha"), False, True),
         (lambda ledger: ledger.remaining("alpha"), 1.0, 0.5),
         (lambda ledger: ledger.is_unspent("alpha"), True, False),
-        (lambda ledger: ledger.affords(charge("more", event=Event("pure", 0.6))), True, False),
+        (lambda ledger: ledger.affords(charge("more", event=ReleaseEvent("pure", 0.6))), True, False),
         (lambda ledger: ledger.site_balance().spent, 0.0, 0.5),
         (lambda ledger: ledger.balances()[1].spent, 0.0, 0.5),
         (lambda ledger: ledger.head()[0], 0, 1),
@@ -428,7 +428,7 @@ def test_whatever_is_asked_of_a_ledger_is_answered_with_what_another_process_cha
 ) -> None:
     one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
     assert look(one) == before
-    two.reserve(replace(charge("theirs", event=Event("pure", 0.5)), note="dp_sgd: of a site with few examples"))
+    two.reserve(replace(charge("theirs", event=ReleaseEvent("pure", 0.5)), note="dp_sgd: of a site with few examples"))
     assert look(one) == after
     one.close()
     two.close()
@@ -503,14 +503,14 @@ def test_what_a_ledger_knows_of_very_many_unlike_releases_is_worked_out_once(
     """Else each reservation of a long ledger would take seconds, or minutes."""
     made = Counter[float]()
 
-    def noted(event: Event, orders: tuple[float, ...]) -> rdp.Curve:
+    def noted(event: ReleaseEvent, orders: tuple[float, ...]) -> rdp.Curve:
         made[event.amount] += 1
         return event.amount * np.asarray(orders)
 
     monkeypatch.setattr(rdp, "_curve", noted)
     total = Total()
     amounts = [1.0 + number / 1000 for number in range(5000)]
-    total.add([(Event("pure", amount), 1) for amount in amounts], None)
+    total.add([(ReleaseEvent("pure", amount), 1) for amount in amounts], None)
     for more in (7.0, 8.0):
-        total.with_more([(Event("pure", more), 1)], None).epsilon(1e-5, accountant)
+        total.with_more([(ReleaseEvent("pure", more), 1)], None).epsilon(1e-5, accountant)
     assert made == Counter([*amounts, 7.0, 8.0])

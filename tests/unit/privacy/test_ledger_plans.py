@@ -10,7 +10,7 @@ import pytest
 
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
-from hanse_privacy.accounting.events import Event, laplace
+from hanse_privacy.accounting.events import ReleaseEvent, laplace
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.ledger import NAME, PLAN, Budget, Budgets, Charge, Ledger, _plan_body
 from planned_releases import BEFORE, DELTA, METRICS, ROUNDS, RUN, STEP, STEPS, epsilon, plan
@@ -148,7 +148,7 @@ def test_in_whichever_order_releases_come_the_end_is_the_same(tmp_path: Path) ->
     assert ends == {epsilon(*RUN.releases, plan=RUN)}
 
 
-@pytest.mark.parametrize("second", [plan((Event("pure", 9.0), 1), (METRICS, 1), rounds=1), None])
+@pytest.mark.parametrize("second", [plan((ReleaseEvent("pure", 9.0), 1), (METRICS, 1), rounds=1), None])
 def test_a_plan_that_was_written_before_a_kill_counts_whatever_is_said_then(
     tmp_path: Path, second: ReleasePlan | None
 ) -> None:

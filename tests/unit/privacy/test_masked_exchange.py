@@ -19,7 +19,7 @@ from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import check_sum, decode_sum, encode_sum, sum_ring, wrap_sum
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from hanse_schemas.secure_aggregation import SecureAggregation
 from pairwise_sites import ASKED, Rehearsal
 
@@ -39,7 +39,8 @@ def masks_of(all_sites: Rehearsal, session: str, *, names: list[str] | None = No
 
 
 def sums_at(
-    all_sites: Rehearsal, name: str, session: str, payload: bytes, begin: Callable[[Session], None] = lambda _: None
+    all_sites: Rehearsal, name: str, session: str, payload: bytes,
+    begin: Callable[[UnmaskingSession], None] = lambda _: None,
 ) -> SumMasks:  # fmt: skip
     return all_sites.sites[name].sums(
         all_sites.run, payload, session=session, task=f"{session}/{name}", begin=begin, asked=ASKED
@@ -123,9 +124,9 @@ def test_masks_of_sums_cancel_over_those_who_are_asked_the_same(
 def test_sums_begin_only_among_those_whom_the_site_agrees_to(tmp_path: Path) -> None:
     all_sites = Rehearsal(tmp_path, ["a", "b", "c"])
     payload = all_sites.share(all_sites.open("r1-train")).payloads["a"]
-    begun: list[Session] = []
+    begun: list[UnmaskingSession] = []
 
-    def refuse(among: Session) -> None:
+    def refuse(among: UnmaskingSession) -> None:
         begun.append(among)
         raise HanseError(ErrorCode.CONFLICT, "others than before")
 

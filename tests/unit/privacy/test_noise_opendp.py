@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from hanse_privacy.accounting.accountant import make_accountant
-from hanse_privacy.accounting.events import Event, gaussian
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian
 from hanse_privacy.correlated.centred import centred_gaussian
 from hanse_privacy.noise.exact import Integers, discrete_gaussian
 from hanse_privacy.noise.gaussian import concentrated_epsilon
@@ -120,5 +120,5 @@ def test_discrete_gaussian_noise_costs_the_rho_of_opendp_and_by_pld_less(scale: 
 def test_discrete_laplace_noise_costs_the_epsilon_of_opendp(scale: int) -> None:
     theirs = measured(dp.m.make_laplace, dp.l1_distance(T="i64"), float(scale)).map(1)
     made = make_accountant()
-    made.compose(Event("pure", 1 / scale))
+    made.compose(ReleaseEvent("pure", 1 / scale))
     assert made.epsilon(1e-12) == pytest.approx(theirs, rel=1e-6)

@@ -12,7 +12,7 @@ from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts, shared_ahead
 from hanse_privacy.pairwise.messages import Advert, AdvertRequest, Agreement, ShareRequest
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from pairwise_sites import ASKED, Rehearsal, refusal
 
 FIRST, NEXT, LAST = "r1-train", "r1-evaluate", "r2-train"
@@ -82,7 +82,7 @@ def test_what_was_shared_ahead_serves_one_work_one_request_and_one_task(two: Two
 
 def test_what_was_shared_ahead_serves_nobody_who_binds_nothing_and_no_sums_within_a_work(two: TwoSessions) -> None:
     assert refusal(lambda: two.masks("site-0", two.next, two.next_orders, None)).code is ErrorCode.CONFLICT
-    begun: list[Session] = []
+    begun: list[UnmaskingSession] = []
     refused = refusal(
         lambda: two.site("site-0").sums(
             two.sites.run, two.next_orders.payloads["site-0"], session=NEXT, task="t", begin=begun.append, asked=ASKED

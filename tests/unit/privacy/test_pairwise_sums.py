@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.streams import residual_masks
 from hanse_privacy.works.chain import Members, keys_of
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from pairwise_sites import Rehearsal
 
 Elements = NDArray[np.uint64]
@@ -165,10 +165,10 @@ class Noted:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
 
-    def sharing(self, work: bytes, among: Session) -> None:
+    def sharing(self, work: bytes, among: UnmaskingSession) -> None:
         self.told.append(("sharing", work, among.members))
 
-    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+    def unmasking(self, run: str, session: str, among: UnmaskingSession, survivors: Members) -> None:
         self.told.append(("unmasking", run, session, among.members, survivors))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
 from hanse_privacy.accounting.accountant import delta_of_alike
-from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.events import ReleaseEvent, gaussian, laplace
 from hanse_privacy.accounting.plan import ReleasePlan, is_normal, rho_of
 from hanse_privacy.accounting.several import normal_and_pure, rho_of_normal
 from hanse_privacy.noise.gaussian import gaussian_epsilon
@@ -23,18 +23,18 @@ from privacy_oracle import epsilon_of_mixed
 SEVERAL = [
     [(STEP, 470), (METRICS, 10)],
     [(STEP, 470), (gaussian(20.0), 1), (METRICS, 10)],
-    [(gaussian(0.6, 0.005), 3000), (Event("pure", 0.3), 5)],
-    [(gaussian(8.0), 10), (Event("pure", 0.1), 20)],
-    [(gaussian(3.0), 1), (Event("pure", 1.0), 2)],
-    [(laplace(20.0), 50), (Event("pure", 0.05), 50)],
-    [(Event("pure", 0.02), 100), (Event("pure", 0.3), 4)],
+    [(gaussian(0.6, 0.005), 3000), (ReleaseEvent("pure", 0.3), 5)],
+    [(gaussian(8.0), 10), (ReleaseEvent("pure", 0.1), 20)],
+    [(gaussian(3.0), 1), (ReleaseEvent("pure", 1.0), 2)],
+    [(laplace(20.0), 50), (ReleaseEvent("pure", 0.05), 50)],
+    [(ReleaseEvent("pure", 0.02), 100), (ReleaseEvent("pure", 0.3), 4)],
 ]
 
 
 @pytest.mark.parametrize("releases", SEVERAL, ids=[str(number) for number in range(len(SEVERAL))])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
 def test_all_of_a_plan_costs_at_most_one_percent_more_than_its_true_epsilon_and_never_less(
-    releases: list[tuple[Event, int]], delta: float
+    releases: list[tuple[ReleaseEvent, int]], delta: float
 ) -> None:
     true = epsilon_of_mixed([(event.kind, event.amount, event.rate, count) for event, count in releases], delta)
     assert true <= epsilon(*releases, plan=plan(*releases), delta=delta) <= 1.01 * true
@@ -46,13 +46,19 @@ def test_a_plan_costs_less_than_the_filter_told_of_it() -> None:
 
 
 def test_all_of_one_kind_has_no_plan_nor_has_what_no_distribution_is_known_of() -> None:
-    assert ReleasePlan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (Event("chance", 2.0**-64), 10)], 10) is None
+    assert ReleasePlan.of([(gaussian(3.0), 10), (gaussian(5.0), 1), (ReleaseEvent("chance", 2.0**-64), 10)], 10) is None
     assert ReleasePlan.of([(STEP, 4), (STEP, 4)], 2) is None
-    assert ReleasePlan.of([(Event("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
+    assert ReleasePlan.of([(ReleaseEvent("concentrated", 0.1), 1), (METRICS, 1)], 1) is None
 
 
 def test_normal_noise_on_all_alone_adds_up_by_its_rho() -> None:
-    events = gaussian(2.0), gaussian(2.0, 0.5), laplace(2.0), Event("concentrated", 0.1), Event("chance", 0.1)
+    events = (
+        gaussian(2.0),
+        gaussian(2.0, 0.5),
+        laplace(2.0),
+        ReleaseEvent("concentrated", 0.1),
+        ReleaseEvent("chance", 0.1),
+    )
     assert [(is_normal(event), rho_of(event)) for event in events] == [(True, 0.125), *[(False, 0.0)] * 4]
 
 
@@ -60,7 +66,7 @@ def test_a_plan_of_one_kind_is_made_where_it_is_asked_for_unless_no_distribution
     alone = ReleasePlan.of([(STEP, 4), (STEP, 4)], 2, "said", always=True)
     assert alone == ReleasePlan(((STEP, 8),), 2)
     assert alone.note == "said"
-    assert ReleasePlan.of([(Event("concentrated", 0.1), 1)], 1, always=True) is None
+    assert ReleasePlan.of([(ReleaseEvent("concentrated", 0.1), 1)], 1, always=True) is None
 
 
 def test_plans_are_the_same_whatever_is_noted_and_in_whichever_order_the_kinds_are_said() -> None:
@@ -103,8 +109,8 @@ def test_what_a_plan_charges_holds_all_that_was_released_and_only_ever_grows(
 ) -> None:
     kinds = {"step": STEP, "before": BEFORE, "metrics": METRICS, "other normal": gaussian(9.0)}
     made = plan((STEP, rounds * steps), (BEFORE, 1), (METRICS, -(-rounds // every)), rounds=rounds)
-    done: dict[Event, int] = {}
-    before: dict[Event, int] = {}
+    done: dict[ReleaseEvent, int] = {}
+    before: dict[ReleaseEvent, int] = {}
     for name in asked:
         done[kinds[name]] = done.get(kinds[name], 0) + (steps if name == "step" else 1)
         reached = made.reached(done)
@@ -143,7 +149,7 @@ def test_beyond_a_plan_the_filter_has_its_own_share_of_delta() -> None:
 
 
 def test_no_chances_of_a_plan_are_forgotten() -> None:
-    chance = Event("chance", 4e-6)
+    chance = ReleaseEvent("chance", 4e-6)
     asked = plan((gaussian(5.0), 2), (METRICS, 2), (chance, 2), rounds=2)
     with_chances = epsilon((gaussian(5.0), 2), (METRICS, 2), (chance, 2), plan=asked)
     without = epsilon((gaussian(5.0), 2), (METRICS, 2), plan=plan((gaussian(5.0), 2), (METRICS, 2), rounds=2))
@@ -200,7 +206,7 @@ def test_nobody_who_chooses_the_order_and_when_to_stop_by_the_answers_learns_mor
 def test_what_is_too_much_to_look_at_or_has_no_delta_is_told_as_such() -> None:
     assert normal_and_pure(0.1, {0.1: 10**6}, DELTA) == math.inf
     assert normal_and_pure(0.1, {0.1: 1}, 0.0) == math.inf
-    million = [(Event("pure", 1e-5), 10**6), (METRICS, 3)]
+    million = [(ReleaseEvent("pure", 1e-5), 10**6), (METRICS, 3)]
     assert 0.05 < epsilon(*million, plan=plan(*million)) <= 10.15
 
 
@@ -220,6 +226,6 @@ def test_a_plan_that_is_none_is_refused(body: dict[str, object]) -> None:
 
 
 def test_the_share_of_delta_is_that_of_releases_that_are_alike() -> None:
-    releases = [(gaussian(8.0), 10), (Event("pure", 0.1), 20)]
+    releases = [(gaussian(8.0), 10), (ReleaseEvent("pure", 0.1), 20)]
     told = normal_and_pure(10 * 0.5 / 64, {0.1: 20}, delta_of_alike(DELTA))
     assert epsilon(*releases, plan=plan(*releases)) == pytest.approx(told, rel=1e-6)

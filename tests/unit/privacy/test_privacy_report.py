@@ -14,7 +14,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.parts import of_preparation
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.accounting.terms import round_noise
@@ -244,16 +244,16 @@ def test_a_run_of_several_kinds_of_releases_is_said_to_cost_what_the_ledger_char
     made = round_noise(PrivacyTerms(privacy=wanted.privacy, rounds=10, round=1, active=4), "a")
     ledger = Ledger(tmp_path, Budgets(project=Budget(1e6, wanted.privacy.delta)))
     epsilon, delta, multiplier = of_preparation(wanted.privacy, "a")
-    releases = [(made.event, 10), (Event("pure", 0.01), 20)]
+    releases = [(made.event, 10), (ReleaseEvent("pure", 0.01), 20)]
     if wanted.privacy.preparation is not None and epsilon is not None:
         amount = multiplier or noise_for("gaussian", epsilon, delta, 1)
-        plan = ReleasePlan.of([*releases, (Event("gaussian", amount), 1)], 10)
-        ledger.reserve(Charge("p", "r", "preparation", Event("gaussian", amount)), plan=plan)
+        plan = ReleasePlan.of([*releases, (ReleaseEvent("gaussian", amount), 1)], 10)
+        ledger.reserve(Charge("p", "r", "preparation", ReleaseEvent("gaussian", amount)), plan=plan)
     for number in range(10):
         ledger.reserve(
             Charge("p", "r", f"{number}", made.event),
-            Charge("p", "r", f"{number}/metrics", Event("pure", 0.01)),
-            Charge("p", "r", f"{number}/evaluated", Event("pure", 0.01)),
+            Charge("p", "r", f"{number}/metrics", ReleaseEvent("pure", 0.01)),
+            Charge("p", "r", f"{number}/evaluated", ReleaseEvent("pure", 0.01)),
             plan=ReleasePlan.of(releases, 10),
         )
     [_, balance] = ledger.balances()
@@ -290,7 +290,7 @@ def test_a_preparation_beside_a_noise_multiplier_is_said_to_be_on_top() -> None:
     wanted = Privacy.model_validate(privacy)
     cost = preparation_epsilon(wanted)
     accountant = make_accountant("pld")
-    accountant.compose(Event("gaussian", 5.0))
+    accountant.compose(ReleaseEvent("gaussian", 5.0))
     assert cost == pytest.approx(accountant.epsilon(wanted.delta))
     assert f"costs epsilon {cost:.4g}, on top" in describe(job(privacy))
     rounds = run_epsilon(wanted, 10)

@@ -10,7 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
-from hanse_privacy.accounting.events import Event, Kind
+from hanse_privacy.accounting.events import EventKind, ReleaseEvent
 from hanse_privacy.accounting.rdp import curve_of
 from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.labels import coalitions
@@ -35,9 +35,9 @@ def private(**changes: Any) -> Privacy:
     return Privacy.model_validate(body)
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_kind_of_event_has_an_amount_an_epsilon_and_a_curve_or_is_refused_by_name(kind: Kind) -> None:
-    event = Event(kind, 0.5)
+@pytest.mark.parametrize("kind", get_args(EventKind))
+def test_every_kind_of_event_has_an_amount_an_epsilon_and_a_curve_or_is_refused_by_name(kind: EventKind) -> None:
+    event = ReleaseEvent(kind, 0.5)
     assert event.epsilon > 0
     if kind == "chance":  # no noise makes it smaller, and no curve tells it
         for refused in (lambda: amount_of(kind, 2.0), lambda: noise_of_amount(kind, 2.0), lambda: curve_of(event)):
@@ -47,12 +47,12 @@ def test_every_kind_of_event_has_an_amount_an_epsilon_and_a_curve_or_is_refused_
             noise_for(kind, 1.0, 0.0, 1)
         return
     assert noise_of_amount(kind, amount_of(kind, 2.0)) == pytest.approx(2.0)
-    less, more = Event(kind, amount_of(kind, 1.0)), Event(kind, amount_of(kind, 2.0))
+    less, more = ReleaseEvent(kind, amount_of(kind, 1.0)), ReleaseEvent(kind, amount_of(kind, 2.0))
     assert (curve_of(more) < curve_of(less)).all(), "more noise is safer"
 
 
 def test_an_unknown_kind_of_event_is_nobody_elses() -> None:
-    event = Event("gaussian", 0.5)
+    event = ReleaseEvent("gaussian", 0.5)
     object.__setattr__(event, "kind", UNKNOWN)
     for refused in (lambda: event.epsilon, lambda: event.rho, lambda: amount_of(UNKNOWN, 2.0), lambda: curve_of(event)):
         with pytest.raises((AssertionError, HanseError), match="hearsay"):

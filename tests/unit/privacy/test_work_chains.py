@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.chain import Chain, SummedSets
+from hanse_privacy.works.chain import SetChain, SummedSets
 from hanse_privacy.works.codec import decode_whole, encode_whole
 from spans import members, smallest_support
 
@@ -55,15 +55,17 @@ def test_the_largest_gap_that_anybody_of_a_chain_wanted_holds_for_its_next_set()
     work = summed(range(1, 11), gap=5)
     with pytest.raises(HanseError, match="at least 5"):
         work.admit(members(*range(1, 8)), 3)
-    assert work.admit(members(*range(1, 6)), 3).chains == (Chain(5, (members(*range(1, 11)), members(*range(1, 6)))),)
+    assert work.admit(members(*range(1, 6)), 3).chains == (
+        SetChain(5, (members(*range(1, 11)), members(*range(1, 6)))),
+    )
 
 
 def test_a_set_again_is_asked_for_with_the_largest_gap_of_both_and_is_the_same_memory_where_nothing_changes():
     whole = members(*range(1, 11))
-    work = SummedSets((Chain(2, (members(20, 21),)), Chain(4, (whole,))))
+    work = SummedSets((SetChain(2, (members(20, 21),)), SetChain(4, (whole,))))
     assert work.admit(whole, 4) is work
     assert work.admit(whole, 2) is work
-    assert work.admit(whole, 6) == SummedSets((Chain(2, (members(20, 21),)), Chain(6, (whole,))))
+    assert work.admit(whole, 6) == SummedSets((SetChain(2, (members(20, 21),)), SetChain(6, (whole,))))
 
 
 def test_a_refusal_says_what_is_wrong_with_the_set_and_of_how_many_the_others_were():
@@ -80,7 +82,7 @@ def test_a_refusal_says_what_is_wrong_with_the_set_and_of_how_many_the_others_we
 
 
 def test_as_few_members_as_the_gap_are_a_sum_and_as_many_fewer_are_a_next_one():
-    assert summed(range(1, 7), range(1, 4), gap=3).chains == (Chain(3, (members(*range(1, 7)), members(1, 2, 3))),)
+    assert summed(range(1, 7), range(1, 4), gap=3).chains == (SetChain(3, (members(*range(1, 7)), members(1, 2, 3))),)
 
 
 def test_fewer_members_than_the_gap_are_no_sum():
@@ -99,12 +101,12 @@ def test_two_memories_of_a_work_know_together_what_either_knows():
 
 @given(st.lists(st.frozensets(st.integers(0, 2000).map(lambda at: at.to_bytes(16, "big")), min_size=1), max_size=5))
 def test_sets_come_back_from_their_bytes(sets):
-    work = SummedSets(tuple(Chain(at, (one,)) for at, one in enumerate(sets)))
+    work = SummedSets(tuple(SetChain(at, (one,)) for at, one in enumerate(sets)))
     assert decode_whole(*encode_whole(work)) == work
 
 
 def test_a_set_of_ten_thousand_takes_a_bit_for_each_of_them():
-    work = SummedSets((Chain(3, (frozenset(at.to_bytes(16, "big") for at in range(10_000)),)),))
+    work = SummedSets((SetChain(3, (frozenset(at.to_bytes(16, "big") for at in range(10_000)),)),))
     assert len(encode_whole(work)[1]) < 1300
     assert decode_whole(*encode_whole(work)) == work
     with pytest.raises(HanseError):

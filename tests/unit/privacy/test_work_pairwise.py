@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.thresholds import threshold_of
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 from lying_pairwise_hub import LyingHub, Remembering, session
 from spans import members
 
@@ -106,7 +106,7 @@ def test_who_shared_ahead_and_does_not_answer_leaves_no_sum_alive_beside_it() ->
 def test_control_where_who_shared_ahead_counts_as_who_answers_the_sums_tell_the_fourths_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    monkeypatch.setattr(UnmaskingSession, "sure", property(lambda among: len(among.members)))
     hub = four_shared_ahead()
     assert sorted(map(len, hub.sums())) == [3, 4]
     with pytest.raises(AssertionError):
@@ -129,7 +129,7 @@ def test_who_shared_before_and_answers_another_session_after_it_leaves_no_sum_al
 def test_control_where_who_shares_counts_as_who_answers_the_order_of_two_runs_tells_the_fourths_part(
     hub: LyingHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "sure", property(lambda among: len(among.members)))
+    monkeypatch.setattr(UnmaskingSession, "sure", property(lambda among: len(among.members)))
     hub.has_three_answer_where_four_shared_before()
     with pytest.raises(AssertionError):
         hub.what_is_unmasked_speaks_of_no_few()

@@ -16,7 +16,7 @@ from hanse_fabric.messages.reduction_jobs import Refusal, Tally
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, next_model, reduce
-from hanse_workflows.next_model import Unmasking, sum_masked
+from hanse_workflows.next_model import SumUnmasking, sum_masked
 from hanse_workflows.outcomes import Answer, Reduction, Summed
 from hanse_workflows.round_state import Extra, ReduceOptions
 
@@ -84,8 +84,8 @@ class Run:
         asked = {"round": 1, "answers": given, "model": MODEL, "needed": needed} | more
         return await reduce(cast("Verbs", self), "r1-reduce", **asked)
 
-    async def summed(self, given: tuple[Answer, ...], unmasking: Unmasking, **more: Any) -> Summed:
-        async def unmask() -> Unmasking:
+    async def summed(self, given: tuple[Answer, ...], unmasking: SumUnmasking, **more: Any) -> Summed:
+        async def unmask() -> SumUnmasking:
             return unmasking
 
         asked = {"round": 1, "answers": given, "model": MODEL, "session": "r1-train"} | more
@@ -283,7 +283,7 @@ async def test_a_masked_sum_is_of_equal_rows_with_their_tallies_and_its_masks_ar
     run = run_of({"r1-reduce": {"tally": TALLIED}})
     strategy, state = {"optimizer": {"name": "sgd", "lr": 0.5}}, {"momentum": MOMENTUM}
     options = ReduceOptions(strategy=lambda _: strategy, info=("steps",))
-    summed = await run.summed(masked(), Unmasking(RING), options=options, state=state)
+    summed = await run.summed(masked(), SumUnmasking(RING), options=options, state=state)
     assert summed == Summed(
         reduction=Reduction(model=NEXT, state={"momentum": MOMENTUM}, participants=NAMES),
         tally=TALLIED, participants=NAMES,
@@ -301,7 +301,7 @@ async def test_a_masked_sum_is_of_equal_rows_with_their_tallies_and_its_masks_ar
 
 async def test_of_an_evaluation_the_tallies_alone_are_summed() -> None:
     run = run_of({"r1-reduce": {"tally": TALLIED, "outputs": {}}})
-    summed = await run.summed(masked(trained=False), Unmasking(RING), model=None)
+    summed = await run.summed(masked(trained=False), SumUnmasking(RING), model=None)
     assert summed == Summed(tally=TALLIED, participants=NAMES)
     [job] = run.jobs.values()
     assert (job.kind, job.model) == (JobKind.TALLY, None)
@@ -310,7 +310,7 @@ async def test_of_an_evaluation_the_tallies_alone_are_summed() -> None:
 
 async def test_of_a_sum_whose_answers_are_refused_nothing_is_made_and_nothing_stays() -> None:
     run = run_of({"r1-reduce": refusing("south", "east")})
-    summed = await run.summed(masked(), Unmasking(RING))
+    summed = await run.summed(masked(), SumUnmasking(RING))
     assert summed == Summed(refused=("east", "south"), participants=NAMES)
     assert run.told == [("r1-reduce", 1, ("south", "east"))]
     assert run.forgotten == [MASKS, *(each for name in reversed(NAMES) for each in (update(name), control(name)))]
@@ -318,26 +318,26 @@ async def test_of_a_sum_whose_answers_are_refused_nothing_is_made_and_nothing_st
 
 async def test_of_an_evaluation_that_is_not_summed_there_are_no_updates_to_forget() -> None:
     run = run_of({"r1-reduce": refusing("south")})
-    await run.summed(masked(trained=False), Unmasking(RING), model=None)
+    await run.summed(masked(trained=False), SumUnmasking(RING), model=None)
     assert run.forgotten == [MASKS, *(control(name) for name in reversed(NAMES))]
 
 
 async def test_whose_masks_do_not_come_off_is_told_by_the_protocol() -> None:
     run = run_of()
-    assert await run.summed(masked(), Unmasking(None, refused=("north",))) == Summed(refused=("north",))
+    assert await run.summed(masked(), SumUnmasking(None, refused=("north",))) == Summed(refused=("north",))
     assert run.jobs == {}
 
 
 async def test_a_sum_without_a_tally_is_an_error_of_the_platform() -> None:
     run = run_of()
     with pytest.raises(RunFailure, match="reduction r1-reduce: the outcome has no tally") as raised:
-        await run.summed(masked(), Unmasking(RING))
+        await run.summed(masked(), SumUnmasking(RING))
     assert raised.value.code is ErrorCode.INTERNAL
 
 
 async def test_without_masks_to_forget_a_sum_is_made_as_well() -> None:
     run = run_of({"r1-reduce": {"tally": TALLIED}})
-    await run.summed(masked(), Unmasking(RING.model_copy(update={"masks": None, "mode": MaskingMode.RING})))
+    await run.summed(masked(), SumUnmasking(RING.model_copy(update={"masks": None, "mode": MaskingMode.RING})))
     assert run.forgotten == []
 
 

@@ -13,7 +13,7 @@ from hanse_fabric.messages import ObjectRef
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_schemas.job import Job, check_job
 from hanse_workflows import Verbs
-from hanse_workflows.next_model import Unmasking, sum_masked
+from hanse_workflows.next_model import SumUnmasking, sum_masked
 from hanse_workflows.outcomes import Answer
 
 UPDATE, CONTROL, MODEL = (ref_of_bytes(text) for text in (b"an update", b"a change", b"a model"))
@@ -46,8 +46,8 @@ class Journal:
         self.forgotten.extend(refs)
 
 
-async def asked_for(run: Journal, unmasking: Unmasking, *, changes: tuple[str, ...] = ()) -> tuple[str, ...]:
-    async def unmask() -> Unmasking:
+async def asked_for(run: Journal, unmasking: SumUnmasking, *, changes: tuple[str, ...] = ()) -> tuple[str, ...]:
+    async def unmask() -> SumUnmasking:
         return unmasking
 
     answers = tuple(
@@ -69,14 +69,14 @@ async def test_a_sum_counts_as_made_as_soon_as_sites_take_masks_off_it(
     given: bool, binds: bool, summed: tuple[str, ...]
 ) -> None:
     """A run that began under release 0.1.0 has not recorded it, and goes on as it began."""
-    assert await asked_for(Journal(binds=binds), Unmasking(None, given=given)) == summed
+    assert await asked_for(Journal(binds=binds), SumUnmasking(None, given=given)) == summed
 
 
 @pytest.mark.parametrize("changes", [(), ("north",), NAMES])
 async def test_a_fingerprint_has_the_extras_of_those_who_sent_some(changes: tuple[str, ...]) -> None:
     """Of those without any it has nothing, as in every release: else a run would not go on after an upgrade."""
     run = Journal()
-    await asked_for(run, Unmasking(None), changes=changes)
+    await asked_for(run, SumUnmasking(None), changes=changes)
     assert run.asked["changes"] == {name: {"control": CONTROL} for name in changes}
     assert run.asked.keys() == {
         "kind", "round", "updates", "model", "state", "strategy", "plugin", "changes", "session",

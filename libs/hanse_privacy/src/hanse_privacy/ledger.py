@@ -28,7 +28,7 @@ from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import LedgerHead
 from hanse_privacy.accounting.accountant import AccountantName
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan
 from hanse_privacy.totals import AddedBy, Total
 from hanse_privacy.turns import Turn, Turns
@@ -90,7 +90,7 @@ class Charge:
     project: str
     run: str
     work: str
-    event: Event
+    event: ReleaseEvent
     count: int = 1
     note: str = ""
 
@@ -351,7 +351,7 @@ class Ledger:
         if entry["what"] == "settled":
             self._open.pop(name, None)
             return
-        event, count = Event.from_json(entry["event"]), int(entry["count"])
+        event, count = ReleaseEvent.from_json(entry["event"]), int(entry["count"])
         charge = Charge(entry["project"], entry["run"], entry["work"], event, count, entry["note"])
         self._open[name] = charge
         run = _run_of(charge)
@@ -360,7 +360,7 @@ class Ledger:
             total.add([(event, count)], self._plans.get(run))
         self._note(charge.project, [event], charge.note)
 
-    def _note(self, project: str, events: Iterable[Event], note: str) -> None:
+    def _note(self, project: str, events: Iterable[ReleaseEvent], note: str) -> None:
         """Note whether what is charged to a project tells how many examples the site has."""
         if note.startswith(BY_EXAMPLES) or any(event.rate < 1 for event in events):
             self._by_examples.add(project)
@@ -416,7 +416,7 @@ def _plan_body(run: _Run, plan: ReleasePlan) -> dict[str, Any]:
     return {"what": PLAN, "project": project, "run": name, "home": home, **plan.to_json()}
 
 
-def _counted(charges: Iterable[Charge]) -> list[tuple[Event, int]]:
+def _counted(charges: Iterable[Charge]) -> list[tuple[ReleaseEvent, int]]:
     return [(charge.event, charge.count) for charge in charges]
 
 

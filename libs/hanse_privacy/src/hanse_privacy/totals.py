@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan, is_normal
 
 AddedBy = Literal["nothing", "one kind", "plan", "filter", "renyi"]
@@ -25,17 +25,17 @@ class Total:
         plan: of the run that was charged first: what another run says comes after a release, and is no plan of these.
     """
 
-    events: Counter[Event] = field(default_factory=Counter)
+    events: Counter[ReleaseEvent] = field(default_factory=Counter)
     plan: ReleasePlan | None = None
 
-    def add(self, charges: Iterable[tuple[Event, int]], plan: ReleasePlan | None) -> None:
+    def add(self, charges: Iterable[tuple[ReleaseEvent, int]], plan: ReleasePlan | None) -> None:
         """Add charges of one run, which has said its plan before its first one, or none."""
         if not self.events:
             self.plan = plan
         for event, count in charges:
             self.events[event] += count
 
-    def with_more(self, charges: Iterable[tuple[Event, int]], plan: ReleasePlan | None) -> Total:
+    def with_more(self, charges: Iterable[tuple[ReleaseEvent, int]], plan: ReleasePlan | None) -> Total:
         """As it would be."""
         made = Total(Counter(self.events), self.plan)
         made.add(charges, plan)

@@ -35,7 +35,7 @@ from hanse_reduction.measure import (
     read_totals,
     reweighed,
 )
-from hanse_reduction.outputs import Worker
+from hanse_reduction.outputs import LeafMaker
 from hanse_reduction.plan import ReductionPlan, Refusals, make_plan
 from hanse_reduction.ring_inputs import check_sum
 from hanse_reduction.ring_leaf import RingWorker
@@ -262,7 +262,7 @@ class _Run:
                 return plan
         return plan if plan.adopts else reweighed(plan, groups)
 
-    def _worker(self, plan: ReductionPlan) -> Worker:
+    def _worker(self, plan: ReductionPlan) -> LeafMaker:
         if plan.masked is not None:
             return RingWorker(plan, plan.masked, self.refusals)
         arithmetic = self.engine.arithmetic
@@ -281,7 +281,7 @@ class _Run:
         """Reduce `leaves` and store each as a part; parts sorted by output and number."""
         found: list[Part] = []
 
-        def reduce(worker: Worker, batch: range) -> None:
+        def reduce(worker: LeafMaker, batch: range) -> None:
             for index, made in worker.reduce(batch):
                 # A list's append is safe among threads.
                 found.extend(self.outputs.put_part(name, uploads[name], index, leaf) for name, leaf in made.items())

@@ -17,7 +17,7 @@ from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
 from hanse_reduction.arithmetic import Arithmetic
 from hanse_reduction.finite import require_finite
-from hanse_reduction.outputs import Leaves, Outputs, Piece
+from hanse_reduction.outputs import Leaves, Outputs, SegmentPiece
 from hanse_reduction.plan import MODEL, ReductionPlan, Refusals
 from hanse_reduction.rows import RowReader
 
@@ -48,7 +48,7 @@ class LeafWorker:
             if not self._refusals:
                 yield index, {name: view.data for name, view in outputs.items()}
 
-    def _reduce_piece(self, piece: Piece, rows: list[Array], outputs: Leaves) -> None:
+    def _reduce_piece(self, piece: SegmentPiece, rows: list[Array], outputs: Leaves) -> None:
         """Reduce the rows K x (bytes,) of a piece into the outputs' bytes."""
         plan, segment = self._plan, piece.segment
         if segment is None or plan.adopts:
@@ -76,7 +76,7 @@ class LeafWorker:
         else:
             raise invalid("layout", segment.rule.value, "a rule by which plain updates are reduced")
 
-    def _pool(self, piece: Piece, values: list[Array], model: Array) -> None:
+    def _pool(self, piece: SegmentPiece, values: list[Array], model: Array) -> None:
         """Variances need the means of the same columns, which lie elsewhere in the file: read in small steps."""
         layout, itemsize = self._plan.layout, model.itemsize
         counted = [self._plan.rows[k] for k in self._plan.counted]

@@ -21,7 +21,7 @@ Leaves = dict[str, Array]
 """One leaf (bytes) of every output, by name."""
 
 
-class Worker(Protocol):
+class LeafMaker(Protocol):
     """Makes leaves. One per thread."""
 
     @property
@@ -40,7 +40,7 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentPiece:
     """What of a block lies in one segment: bytes [start, stop) of the file; `segment` is None in the header."""
 
     segment: Segment | None
@@ -97,14 +97,14 @@ def leaf_range(index: int, size: int) -> tuple[int, int]:
     return index * LEAF_BYTES, min((index + 1) * LEAF_BYTES, size)
 
 
-def pieces(plan: ReductionPlan, start: int, stop: int) -> Iterator[Piece]:
+def pieces(plan: ReductionPlan, start: int, stop: int) -> Iterator[SegmentPiece]:
     """What bytes [start, stop) of the file consist of: header and segments, cut to that range, in order."""
     head = len(plan.header)
     if start < head:
-        yield Piece(None, start, min(stop, head))
+        yield SegmentPiece(None, start, min(stop, head))
     for segment in plan.layout.segments:
         if segment.start < stop and start < segment.stop:
-            yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
+            yield SegmentPiece(segment, max(start, segment.start), min(stop, segment.stop))
 
 
 def buffer(size: int) -> Array:

@@ -13,7 +13,7 @@ from hanse_learning.server.reduction import Array
 from hanse_reduction.encoded import reader_of
 from hanse_reduction.finite import all_finite, describe
 from hanse_reduction.headers import check_header_bytes
-from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces
+from hanse_reduction.outputs import SegmentPiece, buffer, leaf_range, pieces
 from hanse_reduction.plan import ReductionPlan, Refusals
 from hanse_reduction.verified import ObjectReader
 
@@ -36,7 +36,7 @@ class RowReader:
         self.bytes_read = 0
 
     @contextmanager
-    def leaf(self, index: int) -> Iterator[Iterator[tuple[Piece, list[Array]]]]:
+    def leaf(self, index: int) -> Iterator[Iterator[tuple[SegmentPiece, list[Array]]]]:
         """Ask for leaf `index` of all rows, and then give its pieces in order with the rows' bytes, K x (n,) uint8.
 
         Rows are right only when the pieces came to their end and no update was refused.
@@ -55,7 +55,7 @@ class RowReader:
             finally:
                 self.bytes_read += sum(reader.bytes_read for reader in readers)
 
-    def _pieces(self, readers: list[ObjectReader], start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
+    def _pieces(self, readers: list[ObjectReader], start: int, stop: int) -> Iterator[tuple[SegmentPiece, list[Array]]]:
         for at in range(start, stop, self._width):
             end = min(at + self._width, stop)
             for reader, target in zip(readers, self._rows, strict=True):
@@ -65,7 +65,7 @@ class RowReader:
                 self._check(piece, rows)
                 yield piece, rows
 
-    def _check(self, piece: Piece, rows: list[Array]) -> None:
+    def _check(self, piece: SegmentPiece, rows: list[Array]) -> None:
         """Refuse rows with another header, or with numbers that are not finite."""
         if piece.segment is None:
             for row, header in zip(self._plan.rows, rows, strict=True):

@@ -27,7 +27,7 @@ AGREED, ASKED = "agreed-terms.json", "asked-terms.json"
 _MOST = 20
 
 
-class Agreement(Frozen):
+class AgreedTerms(Frozen):
     """Terms that the site has agreed to. `by`: who has said so, `at`: when."""
 
     terms: ProjectTerms
@@ -41,10 +41,10 @@ class Agreements(Message):
     schema_id: ClassVar[str] = "hanse.agreements/1"
     limits = LARGE
 
-    agreed: tuple[Agreement, ...]
+    agreed: tuple[AgreedTerms, ...]
 
 
-def agreements(home: Path) -> tuple[Agreement, ...]:
+def agreements(home: Path) -> tuple[AgreedTerms, ...]:
     """All that the site has agreed to, oldest first.
 
     Raises:
@@ -82,7 +82,7 @@ def keep_asked(home: Path, terms: ProjectTerms | None) -> None:
         write_durably(home / ASKED, terms.encode())
 
 
-def agree(home: Path, terms: ProjectTerms, digest: str, by: str = "", clock: Clock = SYSTEM_CLOCK) -> Agreement:
+def agree(home: Path, terms: ProjectTerms, digest: str, by: str = "", clock: Clock = SYSTEM_CLOCK) -> AgreedTerms:
     """Agree to terms that were shown.
 
     Args:
@@ -98,19 +98,19 @@ def agree(home: Path, terms: ProjectTerms, digest: str, by: str = "", clock: Clo
     return made
 
 
-def agreement(terms: ProjectTerms, by: str, clock: Clock) -> Agreement:
+def agreement(terms: ProjectTerms, by: str, clock: Clock) -> AgreedTerms:
     """Made now, and not kept yet.
 
     Raises:
         HanseError: INVALID_INPUT for a name that is none.
     """
     try:
-        return Agreement(terms=terms, by=by.strip() or _whoever(), at=clock.now())
+        return AgreedTerms(terms=terms, by=by.strip() or _whoever(), at=clock.now())
     except ValidationError:
         raise invalid("by", by[:201], "one line of 200 characters at most") from None
 
 
-def keep(home: Path, made: Agreement) -> None:
+def keep(home: Path, made: AgreedTerms) -> None:
     """Keep an agreement among the site's; the newest of the same terms.
 
     Raises:
@@ -133,7 +133,7 @@ def require_digest(terms: ProjectTerms, digest: str) -> None:
         )  # fmt: skip
 
 
-def signed(made: Agreement, participant: str, key: SigningKey) -> Consent:
+def signed(made: AgreedTerms, participant: str, key: SigningKey) -> Consent:
     """An agreement, as the hub is told of it."""
     digest = made.terms.digest
     said = SiteConsent(
@@ -142,7 +142,7 @@ def signed(made: Agreement, participant: str, key: SigningKey) -> Consent:
     return Consent(terms=digest, by=made.by, at=made.at, signature=base64.b64encode(key.sign(said.canonical())))
 
 
-def under(agreed: Sequence[Agreement], digest: str | None, *, begun: bool = False) -> ProjectTerms | None:
+def under(agreed: Sequence[AgreedTerms], digest: str | None, *, begun: bool = False) -> ProjectTerms | None:
     """The terms that a task is under; None where it names none, and the site has agreed to none.
 
     Args:

@@ -20,7 +20,7 @@ from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_schemas.http.joining import Joined, Preview
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement, agreement, keep, require_digest, signed
+from hanse_site.consent import AgreedTerms, agreement, keep, require_digest, signed
 from hanse_site.identity import (
     BOUND,
     BUS_CA,
@@ -113,7 +113,7 @@ def check_joined(hub: str, shown: ProjectTerms, reply: Joined) -> None:
         )  # fmt: skip
 
 
-def _agreed(shown: Preview, accept: str, by: str, clock: Clock) -> Agreement:
+def _agreed(shown: Preview, accept: str, by: str, clock: Clock) -> AgreedTerms:
     if shown.terms is None:
         raise HanseError(
             ErrorCode.CONFLICT, f"accept: project {shown.project} has no terms to agree to", hint="join without it"

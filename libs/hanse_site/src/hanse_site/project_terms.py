@@ -14,7 +14,7 @@ from hanse_schemas.http.participants import ParticipantView
 from hanse_schemas.http.projects import ProjectView
 from hanse_schemas.http.reading import read, write
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement, signed
+from hanse_site.consent import AgreedTerms, signed
 from hanse_site.identity import SiteIdentity
 from hanse_site.joining import get, post
 
@@ -44,7 +44,7 @@ async def agreed_at_hub(identity: SiteIdentity, clock: Clock = SYSTEM_CLOCK) -> 
     return None if view.consent is None else view.consent.terms
 
 
-async def tell_agreement(identity: SiteIdentity, made: Agreement, clock: Clock = SYSTEM_CLOCK) -> None:
+async def tell_agreement(identity: SiteIdentity, made: AgreedTerms, clock: Clock = SYSTEM_CLOCK) -> None:
     """Tell the hub that the site agrees. Telling it twice is telling it once. Raises as `terms_now`."""
     consent = signed(made, identity.participant, identity.signing_key)
     body = write(ToConsent, project=identity.project, participant=identity.participant, consent=consent)

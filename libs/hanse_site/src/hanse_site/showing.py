@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hanse_schemas.http.joining import Preview
 from hanse_schemas.schema import DataSchema, GenotypesSchema, TabularSchema
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement
+from hanse_site.consent import AgreedTerms
 
 _MOST_COLUMNS = 200
 
@@ -31,7 +31,7 @@ def terms_lines(terms: ProjectTerms) -> list[str]:
     ]  # fmt: skip
 
 
-def changes(agreed: Sequence[Agreement], terms: ProjectTerms) -> list[str]:
+def changes(agreed: Sequence[AgreedTerms], terms: ProjectTerms) -> list[str]:
     """What terms say otherwise than those that the site agreed to last: lines that begin with `+` and `-`."""
     if not agreed:
         return []

@@ -34,7 +34,7 @@ from hanse_workflows.gathering import Tries, gather
 from hanse_workflows.keys import session_key
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.masking.protocols import MaskedSession
-from hanse_workflows.next_model import Unmasking, told
+from hanse_workflows.next_model import SumUnmasking, told
 from hanse_workflows.outcomes import Answer, Computed, Gathered
 from hanse_workflows.quorum import too_few
 from hanse_workflows.verbs import Body, Verbs
@@ -289,7 +289,7 @@ def _updates(answers: tuple[Answer, ...]) -> tuple[UpdateInput, ...]:
     )
 
 
-def _not_made(unmasking: Unmasking) -> Computed:
+def _not_made(unmasking: SumUnmasking) -> Computed:
     if unmasking.refused:
         return Computed(refused=dict.fromkeys(unmasking.refused, "its part of the masking was refused"))
     return Computed(lost="too few helped to take the masks off")

@@ -23,7 +23,7 @@ Reasons = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Unmasking:
+class SumUnmasking:
     """How a sum is unmasked; or, where `ring` is None, that it cannot be, and whose messages the masking protocol has
     refused (nobody's, where too many have dropped out).
 
@@ -79,7 +79,7 @@ async def sum_masked(
     round: int,  # noqa: A002
     answers: tuple[Answer, ...],
     model: ObjectRef | None,
-    unmask: Callable[[], Awaitable[Unmasking]],
+    unmask: Callable[[], Awaitable[SumUnmasking]],
     session: str,
     state: Mapping[str, ObjectRef] | None = None,
     options: ReduceOptions | None = None,

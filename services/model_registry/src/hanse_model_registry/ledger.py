@@ -26,7 +26,7 @@ class _Known:
         }
 
 
-class Ledger:
+class VersionLedger:
     """All versions of all projects."""
 
     def __init__(self, bus: Bus) -> None:

@@ -21,7 +21,7 @@ from hanse_fabric.subjects import AUDIT
 from hanse_fabric.telemetry import catalogue
 from hanse_fabric.tensors.refs import check_leaves, verify_bytes, verify_object
 from hanse_model_registry import rules
-from hanse_model_registry.ledger import Ledger
+from hanse_model_registry.ledger import VersionLedger
 from hanse_model_registry.outputs import SignedOutputs
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Registry:
     def __init__(self, bus: Bus, store: ObjectStore, key: SigningKey, clock: Clock, *, keep: int = 5) -> None:
         self._bus, self._store, self._key, self._clock, self._keep = bus, store, key, clock, keep
         self._public = base64.b64encode(key.public_bytes)
-        self._ledger = Ledger(bus)
+        self._ledger = VersionLedger(bus)
         self.outputs = SignedOutputs(bus, store, key, clock)
         # Within a replica a project's changes pass one at a time: between looking whether an object is shared and
         # deleting it, no publication may begin to share it.

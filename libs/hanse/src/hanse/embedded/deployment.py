@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import hanse
 from hanse.embedded.datapods import datapod, multiplexed
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, Kind, Nursery
+from hanse.embedded.nursery import DATAPODS, Nursery, NurseryKind
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
 from hanse_fabric.durable import write_durably
@@ -45,7 +45,7 @@ class Deployment:
         nursery: whether the sites' processes are forked from one that has loaded torch, where that can be.
     """
 
-    sites_from: ClassVar[Kind] = DATAPODS
+    sites_from: ClassVar[NurseryKind] = DATAPODS
     """Where they are forked then."""
 
     def __init__(

@@ -16,7 +16,7 @@ from secrets import token_urlsafe
 from types import TracebackType
 from typing import ClassVar, Self
 
-from hanse.embedded.nursery import SERVICES, Kind, Nursery
+from hanse.embedded.nursery import SERVICES, Nursery, NurseryKind
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.public import Public
 from hanse.embedded.readiness import PORT_FILE, Readiness
@@ -76,7 +76,7 @@ class EmbeddedHub:
             not become ready.
     """
 
-    services_from: ClassVar[Kind | None] = SERVICES
+    services_from: ClassVar[NurseryKind | None] = SERVICES
     """Where services are forked, so that they share what they load; None: each is started as a program of its own."""
 
     def __init__(

@@ -25,7 +25,7 @@ _STOP_LIMIT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NurseryKind:
     """What a nursery forks.
 
     Attributes:
@@ -41,7 +41,7 @@ class Kind:
     shared: Path | None = None
 
 
-DATAPODS = Kind(
+DATAPODS = NurseryKind(
     ("hanse_datapod.process.nursery",),
     frozenset({"hanse_datapod"}),
     # As datapods set them for their workers, which inherit this process's.
@@ -58,7 +58,7 @@ _OF_SERVICES = {
     "hanse_model_registry": "hanse_model_registry.service",
     "hanse_console": "hanse_console.app",
 }
-SERVICES = Kind(
+SERVICES = NurseryKind(
     ("hanse.embedded.service_nursery", *_OF_SERVICES.values(), "hanse_fabric.bus.nats",
      "hanse_fabric.store.s3", "hanse_fabric.store.minio_client"),
     frozenset(_OF_SERVICES), {"OPENBLAS_NUM_THREADS": "1"},
@@ -107,7 +107,7 @@ class Nursery:
     """Forks processes while the context lasts; leaving it ends those that still run. Does nothing where not on
     Linux."""
 
-    def __init__(self, kind: Kind, log: Path) -> None:
+    def __init__(self, kind: NurseryKind, log: Path) -> None:
         self._kind, self._log = kind, log
         self._process: asyncio.subprocess.Process | None = None
         self._asking: asyncio.StreamWriter | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hanse_genomics.compare.agreement import Agreement, agreement, bonferroni
+from hanse_genomics.compare.agreement import PooledAgreement, agreement, bonferroni
 from hanse_genomics.compare.meta import MetaAnalysis, meta_analysis
 from hanse_genomics.compare.tables import Associations, read_associations
 
 __all__ = [
-    "Agreement", "Associations", "MetaAnalysis", "agreement", "bonferroni", "meta_analysis", "read_associations",
+    "Associations", "MetaAnalysis", "PooledAgreement", "agreement", "bonferroni", "meta_analysis", "read_associations",
 ]  # fmt: skip

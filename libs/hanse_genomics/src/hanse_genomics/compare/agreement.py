@@ -14,7 +14,7 @@ GENOME_WIDE = 5e-8
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class PooledAgreement:
     """One analysis beside the pooled one.
 
     Attributes:
@@ -37,7 +37,7 @@ class Agreement:
     level: float
 
 
-def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> Agreement:
+def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> PooledAgreement:
     """Compare p-values of the same SNPs.
 
     Args:
@@ -55,7 +55,7 @@ def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> Ag
     bar = np.log10(level)
     mine: NDArray[np.bool_] = np.nan_to_num(log10_p, nan=0.0) <= bar
     theirs: NDArray[np.bool_] = np.nan_to_num(pooled, nan=0.0) <= bar
-    return Agreement(
+    return PooledAgreement(
         snps=int(both.sum()),
         pearson=_correlation(x, y),
         spearman=_correlation(_ranks(x), _ranks(y)),

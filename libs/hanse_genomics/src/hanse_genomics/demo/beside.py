@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hanse_genomics.compare.agreement import GENOME_WIDE, Agreement, agreement, bonferroni
+from hanse_genomics.compare.agreement import GENOME_WIDE, PooledAgreement, agreement, bonferroni
 from hanse_genomics.compare.meta import meta_analysis
 from hanse_genomics.compare.plink import plink_program, plink_table
 from hanse_genomics.compare.printed import Differences, differences
@@ -39,7 +39,7 @@ class Beside:
     snps: int
     reference: str
     printed: Differences
-    analyses: dict[str, tuple[Agreement, Agreement]]
+    analyses: dict[str, tuple[PooledAgreement, PooledAgreement]]
 
     def as_json(self) -> dict[str, Any]:
         """For the program that prints it."""

@@ -37,7 +37,7 @@ class InBlocks(Protocol):
         ...
 
 
-class Kind(Protocol):
+class KnownColumn(Protocol):
     """What is known of a column: a rule's, or a prepared column."""
 
     @property
@@ -53,7 +53,7 @@ def blocks(table: Mapping[str, Cells]) -> Iterable[Mapping[str, Cells]]:
 
 
 def cells_of(
-    columns: Iterable[Kind], table: Mapping[str, Sequence[Any]] | Any, where: str = "table"
+    columns: Iterable[KnownColumn], table: Mapping[str, Sequence[Any]] | Any, where: str = "table"
 ) -> dict[str, Cells]:
     """The cells of the columns of a table, but for those of kind text: a mapping of sequences, or a frame of pandas.
 

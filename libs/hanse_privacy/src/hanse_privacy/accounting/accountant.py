@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, get_args
 
 from hanse_fabric.errors import invalid
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan
 
 AccountantName = Literal["rdp", "pld"]
@@ -25,7 +25,7 @@ of 0.003: most for a few releases of small samples, least for thousands."""
 class Accountant(Protocol):
     """Composes releases, in any order, chosen one after the other or all at once."""
 
-    def compose(self, event: Event, count: int = 1) -> None:
+    def compose(self, event: ReleaseEvent, count: int = 1) -> None:
         """Add `count` releases.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
-from hanse_privacy.accounting.events import Event, Kind
+from hanse_privacy.accounting.events import EventKind, ReleaseEvent
 
 LARGEST_NOISE = 1e7
 """More noise than this is no answer but a mistake in the numbers."""
@@ -24,10 +24,10 @@ finds no numbers for which a site guesses on and on."""
 
 @lru_cache(maxsize=1024)
 def noise_for(
-    kind: Kind, epsilon: float, delta: float, count: int, *, rate: float = 1.0, accountant: AccountantName = "pld"
+    kind: EventKind, epsilon: float, delta: float, count: int, *, rate: float = 1.0, accountant: AccountantName = "pld"
 ) -> float:
-    """The least `Event.amount` (gaussian, laplace) or the largest (pure, concentrated) of `count` equal releases that
-    together keep (epsilon, delta): at most 1e-4 of it more than is needed, never less.
+    """The least `ReleaseEvent.amount` (gaussian, laplace) or the largest (pure, concentrated) of `count` equal
+    releases that together keep (epsilon, delta): at most 1e-4 of it more than is needed, never less.
 
     Raises:
         HanseError: INVALID_INPUT where the numbers make no sense, or no noise suffices.
@@ -44,7 +44,7 @@ def noise_for(
     def excess(noise: float) -> float:
         """Above 0 where this noise does not keep epsilon: on a scale of logarithms, on which it falls nearly evenly."""
         made = make_accountant(accountant)
-        made.compose(Event(kind, amount_of(kind, noise), rate), count)
+        made.compose(ReleaseEvent(kind, amount_of(kind, noise), rate), count)
         spent = made.epsilon(delta)
         return min(_FAR, math.log(spent / epsilon)) if spent > 0 else -_FAR
 
@@ -85,7 +85,7 @@ def _closed_in(excess: Callable[[float], float], one: tuple[float, float], other
     return enough
 
 
-def amount_of(kind: Kind, noise: float) -> float:
+def amount_of(kind: EventKind, noise: float) -> float:
     """An event's amount, from noise per unit of sensitivity: more noise is always safer."""
     match kind:
         case "pure":
@@ -100,6 +100,6 @@ def amount_of(kind: Kind, noise: float) -> float:
             assert_never(unknown)
 
 
-def noise_of_amount(kind: Kind, amount: float) -> float:
+def noise_of_amount(kind: EventKind, amount: float) -> float:
     """The inverse of `amount_of`."""
     return math.sqrt(0.5 / amount) if kind == "concentrated" else amount_of(kind, amount)

@@ -12,14 +12,14 @@ from typing import Any, Literal, assert_never, cast, get_args
 
 from hanse_fabric.errors import invalid
 
-Kind = Literal["gaussian", "laplace", "pure", "concentrated", "chance"]
+EventKind = Literal["gaussian", "laplace", "pure", "concentrated", "chance"]
 
 _LEAST = 1e-100
 """Of amounts: squares of smaller ones would be zero, and an accountant that divides by them tells nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ReleaseEvent:
     """One release.
 
     Attributes:
@@ -34,14 +34,14 @@ class Event:
         curves: what an accountant has worked out of it, for as long as somebody, such as a ledger, holds it.
     """
 
-    kind: Kind
+    kind: EventKind
     amount: float
     rate: float = 1.0
     curves: dict[tuple[float, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise invalid("event.kind", self.kind, "one of " + ", ".join(get_args(Kind)))
+        if self.kind not in get_args(EventKind):
+            raise invalid("event.kind", self.kind, "one of " + ", ".join(get_args(EventKind)))
         if not _LEAST <= self.amount <= 1 / _LEAST:  # nor where it is not a number
             raise invalid(f"event.amount of {self.kind}", self.amount, f"a number from {_LEAST:g} to {1 / _LEAST:g}")
         if not 0 < self.rate <= 1:
@@ -80,23 +80,23 @@ class Event:
         return {"kind": self.kind, "amount": self.amount, "rate": self.rate}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Event:
+    def from_json(cls, body: Mapping[str, Any]) -> ReleaseEvent:
         """The inverse of `to_json`.
 
         Raises:
             HanseError: INVALID_INPUT.
         """
         try:
-            return cls(cast(Kind, body["kind"]), float(body["amount"]), float(body["rate"]))
+            return cls(cast(EventKind, body["kind"]), float(body["amount"]), float(body["rate"]))
         except (KeyError, TypeError, ValueError):
             raise invalid("event", dict(body), "kind, amount and rate") from None
 
 
-def gaussian(noise: float, rate: float = 1.0) -> Event:
+def gaussian(noise: float, rate: float = 1.0) -> ReleaseEvent:
     """Normal noise with a standard deviation of `noise` sensitivities (L2), over a Poisson sample of `rate`."""
-    return Event("gaussian", noise, rate)
+    return ReleaseEvent("gaussian", noise, rate)
 
 
-def laplace(scale: float) -> Event:
+def laplace(scale: float) -> ReleaseEvent:
     """Laplace noise with a scale of `scale` sensitivities (L1)."""
-    return Event("laplace", scale)
+    return ReleaseEvent("laplace", scale)

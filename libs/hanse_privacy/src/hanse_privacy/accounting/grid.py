@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 
 MOST_POINTS = 1 << 19
 """Of all distributions on a grid together: some seconds, and some hundred MiB."""
@@ -26,7 +26,7 @@ _OUTSIDE = 2 * math.exp(-2 * _DEVIATIONS**2)
 """The probability that they differ by more (Hoeffding 1963)."""
 _CUT, _ORDERS = math.log(2e15), range(1, 21)
 """What dp-accounting cuts off a sum of equal losses, and the orders of its Chernoff bound, by the number of points."""
-Counts = Sequence[tuple[Event, int]]
+Counts = Sequence[tuple[ReleaseEvent, int]]
 
 
 def width_for(smooth: Counts, pure: Mapping[float, int], rough: float) -> float | None:
@@ -96,12 +96,12 @@ def _ups(epsilon: float, count: int) -> range:
     return range(max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach)) + 1)
 
 
-def _loss(event: Event) -> float:
+def _loss(event: ReleaseEvent) -> float:
     """How large the losses of one release are, about."""
     return event.rate * math.sqrt(math.expm1(min(event.amount**-2, 1.0)))
 
 
-def _points(event: Event, count: int, width: float) -> float:
+def _points(event: ReleaseEvent, count: int, width: float) -> float:
     """Of `count` equal releases: by Bennett's bound on the moments that dp-accounting's Chernoff bound is made of."""
     span, square = _moments(event)
     least, most = max(span + width, 3 * width), span + 3 * width  # of one, which has points on both sides of 0
@@ -113,7 +113,7 @@ def _points(event: Event, count: int, width: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _moments(event: Event) -> tuple[float, float]:
+def _moments(event: ReleaseEvent) -> tuple[float, float]:
     """How far apart the losses of a release are, and their mean square, of the worse direction."""
     if event.kind == "laplace":
         return 2 / event.amount, event.amount**-2

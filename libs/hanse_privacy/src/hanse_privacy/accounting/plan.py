@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hanse_fabric.errors import invalid
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 
 _ROUNDING = 1 + 1e-12
 """By how much sums of the same numbers in another order may differ; whoever composes an amount adds it."""
@@ -42,7 +42,7 @@ class ReleasePlan:
         note: for people.
     """
 
-    releases: tuple[tuple[Event, int], ...]
+    releases: tuple[tuple[ReleaseEvent, int], ...]
     rounds: int
     note: str = field(default="", compare=False)
 
@@ -56,7 +56,7 @@ class ReleasePlan:
 
     @classmethod
     def of(
-        cls, releases: Iterable[tuple[Event, int]], rounds: int, note: str = "", *, always: bool = False
+        cls, releases: Iterable[tuple[ReleaseEvent, int]], rounds: int, note: str = "", *, always: bool = False
     ) -> ReleasePlan | None:
         """The plan of a run with these releases; None where all are of one kind, which needs none, or where one is of a
         kind of which no distribution of losses is known.
@@ -64,7 +64,7 @@ class ReleasePlan:
         Args:
             always: also where all are of one kind.
         """
-        counts = Counter[Event]()
+        counts = Counter[ReleaseEvent]()
         for event, count in releases:
             counts[event] += count
         kinds = {"normal" if is_normal(event) else event for event in counts if event.kind != "chance"}
@@ -73,7 +73,7 @@ class ReleasePlan:
         order = sorted(counts.items(), key=lambda one: (one[0].kind, one[0].amount, one[0].rate))
         return cls(tuple(order), rounds, note)
 
-    def reached(self, done: Mapping[Event, int]) -> tuple[tuple[Event, int], ...] | None:
+    def reached(self, done: Mapping[ReleaseEvent, int]) -> tuple[tuple[ReleaseEvent, int], ...] | None:
         """The least amount of the row that holds all of what was released; None where none does."""
         planned = dict(self.releases)
         at = 1
@@ -94,7 +94,7 @@ class ReleasePlan:
             low, high = (middle, high) if self._rho(middle) < needed else (low, middle)
         return self._after(high)
 
-    def _after(self, rounds: int) -> tuple[tuple[Event, int], ...]:
+    def _after(self, rounds: int) -> tuple[tuple[ReleaseEvent, int], ...]:
         return tuple((event, -(-count * rounds // self.rounds)) for event, count in self.releases)
 
     def _rho(self, rounds: int) -> float:
@@ -113,18 +113,18 @@ class ReleasePlan:
             HanseError: INVALID_INPUT.
         """
         try:
-            releases = tuple((Event.from_json(one["event"]), int(one["count"])) for one in body["releases"])
+            releases = tuple((ReleaseEvent.from_json(one["event"]), int(one["count"])) for one in body["releases"])
             return cls(releases, int(body["rounds"]), str(body["note"]))
         except (KeyError, TypeError, ValueError):
             raise invalid("plan", dict(body), "releases, rounds and note") from None
 
 
-def is_normal(event: Event) -> bool:
+def is_normal(event: ReleaseEvent) -> bool:
     """Whether an event is of normal noise on all, which adds up with any other such."""
     return event.kind == "gaussian" and event.rate == 1
 
 
-def rho_of(event: Event) -> float:
+def rho_of(event: ReleaseEvent) -> float:
     """Half the square of sensitivity over noise, of what adds up so; else 0."""
     rho = event.rho if is_normal(event) else None
     return rho or 0.0

@@ -29,7 +29,7 @@ import numpy as np
 from hanse_fabric.errors import invalid
 from hanse_privacy.accounting import grid
 from hanse_privacy.accounting.accountant import ADAPTIVE, FILTER_ORDERS, SAMPLING, check_delta, delta_of_alike
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan, is_normal, rho_of
 from hanse_privacy.accounting.rdp import RdpAccountant, curve_of, epsilon_of
 from hanse_privacy.accounting.several import normal_and_pure
@@ -60,10 +60,10 @@ class PldAccountant:
         plan: of which the first release was a part; None: there is none.
         """
         self._plan = plan
-        self._events: Counter[Event] = Counter()
-        self._chances: Counter[Event] = Counter()
+        self._events: Counter[ReleaseEvent] = Counter()
+        self._chances: Counter[ReleaseEvent] = Counter()
 
-    def compose(self, event: Event, count: int = 1) -> None:
+    def compose(self, event: ReleaseEvent, count: int = 1) -> None:
         """See `Accountant.compose`."""
         if count < 1:
             raise invalid("count", count, "at least 1")
@@ -114,12 +114,12 @@ class PldAccountant:
         return epsilon_of(np.sum(curves, axis=0), delta / len(FILTER_ORDERS), FILTER_ORDERS)
 
 
-def _total(chances: Counter[Event]) -> float:
+def _total(chances: Counter[ReleaseEvent]) -> float:
     return math.fsum(event.amount * count for event, count in chances.items())
 
 
 @lru_cache(maxsize=1024)
-def together(releases: tuple[tuple[Event, int], ...], delta: float) -> float:
+def together(releases: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     """Epsilon of releases of several kinds that are fixed beforehand, by convolving their loss distributions."""
     rough = RdpAccountant()
     for event, count in releases:
@@ -135,11 +135,11 @@ def together(releases: tuple[tuple[Event, int], ...], delta: float) -> float:
     others = [(event, count) for event, count in releases if not is_normal(event) and event.kind != "pure"]
     if not others:
         return min(known, normal_and_pure(rho, pure, delta))
-    normal = [(Event("gaussian", 1 / math.sqrt(2 * rho)), 1)] if rho else []
+    normal = [(ReleaseEvent("gaussian", 1 / math.sqrt(2 * rho)), 1)] if rho else []
     return min(known, _on_one_grid([*others, *normal], pure, delta, known))
 
 
-def _on_one_grid(smooth: list[tuple[Event, int]], pure: Counter[float], delta: float, rough: float) -> float:
+def _on_one_grid(smooth: list[tuple[ReleaseEvent, int]], pure: Counter[float], delta: float, rough: float) -> float:
     """The same, of distributions that have a density and of randomized responses, which have two losses each."""
     counts = [count for _, count in smooth] + list(pure.values())
     rounded = 2 * (len(counts) - 1) * _TRANSFORMED
@@ -155,7 +155,7 @@ def _on_one_grid(smooth: list[tuple[Event, int]], pure: Counter[float], delta: f
     return min(found, apart + convolved(*smooth[0], delta)) if len(smooth) == 1 else found
 
 
-def _added(smooth: list[tuple[Event, int]], pure: Mapping[float, int], width: float, delta: float) -> float:
+def _added(smooth: list[tuple[ReleaseEvent, int]], pure: Mapping[float, int], width: float, delta: float) -> float:
     """What all of them cost together, on a grid."""
     several = [_distribution(event, count, width) for event, count in smooth]
     several += [_responses(epsilon, count, width) for epsilon, count in pure.items()]
@@ -172,7 +172,7 @@ def _responses(epsilon: float, count: int, width: float) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def convolved(event: Event, count: int, delta: float) -> float:
+def convolved(event: ReleaseEvent, count: int, delta: float) -> float:
     """Epsilon of equal releases by their privacy loss distribution, at most 0.5 % above the true one; where little more
     of delta is there than rounding takes, as far as Renyi accounting is."""
     rough = RdpAccountant()
@@ -189,7 +189,7 @@ def convolved(event: Event, count: int, delta: float) -> float:
     return known if width is None else min(known, _added(smooth, pure, width, left))
 
 
-def _distribution(event: Event, count: int, width: float) -> Any:
+def _distribution(event: ReleaseEvent, count: int, width: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as made
 
     match event.kind:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hanse_fabric.errors import invalid
 from hanse_privacy.accounting.accountant import SAMPLING, check_delta
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 
 Curve = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class RdpAccountant:
         self._pure = 0.0
         self._chance = 0.0
 
-    def compose(self, event: Event, count: int = 1) -> None:
+    def compose(self, event: ReleaseEvent, count: int = 1) -> None:
         """See `Accountant.compose`."""
         if count < 1:
             raise invalid("count", count, "at least 1")
@@ -81,7 +81,7 @@ def epsilon_of(curve: Curve, delta: float, orders: tuple[float, ...] = ORDERS) -
     return max(0.0, float(bounds.min()))
 
 
-def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
+def curve_of(event: ReleaseEvent, orders: tuple[float, ...] = ORDERS) -> Curve:
     """The Renyi curve of one release over `orders`, ascending. The event keeps it: a ledger of very many unlike
     releases would overflow any other room, and make all anew at each release.
 
@@ -95,7 +95,7 @@ def curve_of(event: Event, orders: tuple[float, ...] = ORDERS) -> Curve:
 
 
 @lru_cache(maxsize=4096)  # of events that are equal, and not the same
-def _curve(event: Event, orders: tuple[float, ...]) -> Curve:
+def _curve(event: ReleaseEvent, orders: tuple[float, ...]) -> Curve:
     alphas = np.asarray(orders, dtype=np.float64)
     if event.rho is not None:
         curve = event.rho * alphas

@@ -23,7 +23,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.accountant import AccountantName, accountant_of
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
-from hanse_privacy.accounting.events import Event, Kind
+from hanse_privacy.accounting.events import EventKind, ReleaseEvent
 from hanse_privacy.accounting.parts import of_rounds, require_one_epsilon
 from hanse_privacy.correlated.sensitivity import sensitivity
 
@@ -84,17 +84,17 @@ class RoundNoise:
     mechanism: str
     clip: float
     multiplier: float
-    event: Event
+    event: ReleaseEvent
     count: int
     unit: Unit
     work: SampledTraining | None = None
     chance: float = 0.0
 
     @property
-    def charged(self) -> tuple[tuple[Event, int], ...]:
+    def charged(self) -> tuple[tuple[ReleaseEvent, int], ...]:
         """All that is charged: events with their counts."""
         own = (self.event, self.count)
-        return (own, (Event("chance", self.chance), 1)) if self.chance else (own,)
+        return (own, (ReleaseEvent("chance", self.chance), 1)) if self.chance else (own,)
 
     @property
     def scale(self) -> float:
@@ -138,7 +138,7 @@ def round_noise(
                 "gaussian", epsilon, privacy.delta, count * terms.rounds, rate=work.rate, accountant=accountant
             )
         )
-        event = Event("gaussian", _given(multiplier), work.rate)
+        event = ReleaseEvent("gaussian", _given(multiplier), work.rate)
         return RoundNoise(
             "dp_sgd", privacy.clip, _given(multiplier), event, count, "unit" if work.by_unit else "example", work
         )
@@ -162,7 +162,7 @@ def round_noise(
         noise = noise_of_amount(kind, amount)
     if privacy.placement == "distributed" and privacy.scale == "literal":
         noise /= terms.active  # the printed scale is for a mean over n: n times too small for the sum
-    event = Event(kind, amount_of(kind, noise))
+    event = ReleaseEvent(kind, amount_of(kind, noise))
     return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site", chance=chance)
 
 
@@ -175,10 +175,10 @@ def _whole_run(terms: PrivacyTerms, accountant: AccountantName) -> RoundNoise:
         multiplier = _given(privacy.noise_multiplier)
     else:
         multiplier = change * noise_for("gaussian", privacy.epsilon, privacy.delta, 1, accountant=accountant)
-    return RoundNoise("dp_ftrl", privacy.clip, multiplier, Event("gaussian", multiplier / change), 1, "run")
+    return RoundNoise("dp_ftrl", privacy.clip, multiplier, ReleaseEvent("gaussian", multiplier / change), 1, "run")
 
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, EventKind] = {
     "gaussian": "gaussian",
     "laplace": "laplace",
     "staircase": "pure",

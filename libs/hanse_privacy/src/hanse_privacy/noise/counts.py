@@ -18,7 +18,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.accounting.accountant import AccountantName, accountant_of
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.noise import exact
 from hanse_privacy.noise.aggregate import LAPLACE, OBLIVIOUS, check_distributed, parts_of
 from hanse_privacy.noise.distributed import LEAST_GAUSSIAN_STEPS
@@ -58,7 +58,7 @@ class CountNoise:
     gaussian: bool
     steps: int
     parts: int
-    event: Event
+    event: ReleaseEvent
 
     def add(self, vector: Integers, source: NoiseSource | None = None) -> Integers:
         """The vector (k,) int64 with noise that is drawn anew by every call.
@@ -89,7 +89,7 @@ class CountNoise:
         """
         try:
             gaussian, steps, parts = told["gaussian"], told["steps"], told["parts"]
-            event = Event.from_json(told["event"])
+            event = ReleaseEvent.from_json(told["event"])
         except (KeyError, TypeError):
             raise invalid("noise", told, "gaussian, steps, parts and event") from None
         if not isinstance(gaussian, bool) or not isinstance(steps, int) or not isinstance(parts, int) or parts < 1:
@@ -136,7 +136,7 @@ def count_noise(
     if sigma < LEAST_GAUSSIAN_STEPS:
         raise invalid("noise of counts", f"{sigma} steps", f"{LEAST_GAUSSIAN_STEPS} steps of the vector's grid or more")
     exact.check_scale(sigma)
-    return CountNoise(True, sigma, 1, Event("gaussian", multiplier))
+    return CountNoise(True, sigma, 1, ReleaseEvent("gaussian", multiplier))
 
 
 def laplace_noise(change: Change, multiplier: float, *, parts: int = 1) -> CountNoise:
@@ -150,4 +150,4 @@ def laplace_noise(change: Change, multiplier: float, *, parts: int = 1) -> Count
     """
     steps = math.ceil(change.l1 * multiplier)
     exact.check_scale(steps)
-    return CountNoise(False, steps, parts, Event("pure", change.l1 / steps))
+    return CountNoise(False, steps, parts, ReleaseEvent("pure", change.l1 / steps))

@@ -42,7 +42,7 @@ from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.pairwise.thresholds import check_threshold
 from hanse_privacy.works.chain import Members, keys_of
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class MaskingNote:
 
     masks: Masks
     payload: bytes
-    among: Session
+    among: UnmaskingSession
 
 
-class Memory(Protocol):
+class SiteMemory(Protocol):
     """What a site remembers of works, asked before something leaves that cannot be taken back. Each method refuses with
     CONFLICT or GONE, or remembers (`works.pairwise.Past`)."""
 
-    def sharing(self, work: bytes, among: Session) -> None:
+    def sharing(self, work: bytes, among: UnmaskingSession) -> None:
         """Secrets are to be shared for a sum of a work."""
 
-    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+    def unmasking(self, run: str, session: str, among: UnmaskingSession, survivors: Members) -> None:
         """A sum of these is to be unmasked."""
 
 
@@ -83,7 +83,7 @@ class PairwiseSite:
 
     def __init__(
         self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int,
-        colluding: int = 0, roster: bytes | None = None, memory: Memory | None = None, beside: int = 0,
+        colluding: int = 0, roster: bytes | None = None, memory: SiteMemory | None = None, beside: int = 0,
     ) -> None:  # fmt: skip
         self._folder, self._signing = folder, signing
         self._project, self._own = project, participant
@@ -195,7 +195,7 @@ class PairwiseSite:
         return MaskingNote(masks, payload, self._among(request, order.members))
 
     def sums(
-        self, run: str, payload: bytes, *, session: str, task: str, begin: Callable[[Session], None],
+        self, run: str, payload: bytes, *, session: str, task: str, begin: Callable[[UnmaskingSession], None],
         asked: Asked | None = None,
     ) -> SumMasks:  # fmt: skip
         """TRAIN, before the work: the masks of its sums with all who mask this task's answer.
@@ -303,9 +303,9 @@ class PairwiseSite:
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
 
-    def _among(self, request: ShareRequest, members: Collection[str]) -> Session:
+    def _among(self, request: ShareRequest, members: Collection[str]) -> UnmaskingSession:
         gap = self._minimum + self._colluding
-        return Session(_keys(request, members), request.threshold, gap, self._colluding)
+        return UnmaskingSession(_keys(request, members), request.threshold, gap, self._colluding)
 
     def _check_threshold(self, request: ShareRequest) -> None:
         check_threshold(

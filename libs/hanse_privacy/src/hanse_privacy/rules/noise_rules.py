@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hanse_privacy.rules import noise_conditions as at
-from hanse_privacy.rules.rule import Rule, private
+from hanse_privacy.rules.rule import PrivacyRule, private
 
-OF_NOISE: tuple[Rule, ...] = (
-    Rule(
+OF_NOISE: tuple[PrivacyRule, ...] = (
+    PrivacyRule(
         "privacy.mechanism dp_ftrl",
         "placement local",
         "the noise of a round takes back a part of what earlier rounds have added, and what each site tells alone is "
@@ -14,28 +14,28 @@ OF_NOISE: tuple[Rule, ...] = (
         "use placement distributed with secure_aggregation, or placement central",
         private(at.local_turns),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed",
         "privacy.matrix blt",
         "sums of a buffered matrix are rounded, and how far would depend on who has which share",
         "use matrix {name: banded, bands: b}",
         private(at.shared_buffers),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_ftrl",
         "privacy.metrics",
         "a run with correlated noise is charged once, and metrics are charged in every round",
         "leave privacy.metrics out, or use mechanism gaussian or discrete_gaussian",
         private(at.metrics_of_turns),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_ftrl",
         "privacy.preparation, or a prepare that asks for sums of tables",
         "a run with correlated noise is charged once, for its rounds alone",
         "give prepare what needs no sums (scale: none, or fitted), or use mechanism discrete_gaussian",
         private(at.prepared_turns),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement",
         "a mechanism of another placement",
         "dp_sgd and staircase noise are made at the site, shares are of Laplace, Gaussian or correlated kinds, and the "
@@ -43,238 +43,238 @@ OF_NOISE: tuple[Rule, ...] = (
         "choose a mechanism of the placement",
         private(at.mechanism),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism gaussian, discrete_gaussian, dp_sgd, dp_ftrl",
         "privacy.delta 0",
         "normal noise keeps no epsilon at delta 0",
         "give a delta above 0, or use a Laplace kind",
         private(at.no_delta),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed",
         "no secure_aggregation, or mode ring",
         "one site's share of the noise is too little to hide its update, and nothing else would hide it",
         "use secure_aggregation mode compensator or pairwise, or placement local",
         private(at.unmasked_shares),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement central",
         "secure_aggregation",
         "the hub cannot clip updates that it cannot see",
         "use placement distributed or local",
         private(at.central_masked),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement central",
         "strategy.reduction other than weighted_mean",
         "the noise is made for a mean: one update can move a median by more than its share",
         "use weighted_mean, or placement local",
         private(at.central_robust),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement central",
         "strategy.sign_mask",
         "the mask is made of the signs of updates without noise",
         "leave strategy.sign_mask out, or use placement local",
         private(at.central_sign_mask),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed",
         "strategy.sign_mask",
         "the signs of updates are summed beside these, and the shares of noise are added to the updates alone",
         "leave strategy.sign_mask out, or use placement local",
         private(at.noisy_signs),
     ),
-    Rule(
+    PrivacyRule(
         "privacy, any",
         "train.algorithm fedtan, and scaffold but for mechanism dp_sgd",
         "control variates and batch statistics would leave the site without noise",
         "use another algorithm, or scaffold with mechanism dp_sgd",
         private(at.unpaid_messages),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "train.algorithm scaffold of option gradient, with momentum, with weights_average",
         "control variates are then made of more than noisy gradients, each of one weight (Noble et al., 2022)",
         "use option: drift, sgd without momentum, and no weights_average",
         private(at.unpaid_variates),
     ),
-    Rule(
+    PrivacyRule(
         "privacy, any",
         "strategy.reduction fednova, qfedavg",
         "they need numbers of each site's training, to which no noise is added",
         "use another reduction",
         private(at.unpaid_numbers),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "train.algorithm other than fedavg, its presets and scaffold; optimizer.across_rounds",
         "private training is local training of clipped gradients that begins anew in every round",
         "use fedavg or scaffold, or noise on the update (gaussian, laplace)",
         private(at.other_training),
     ),
-    Rule(
+    PrivacyRule(
         "train.clipping, weights_average, augmentation.copies",
         "no privacy.mechanism dp_sgd",
         "they are of training by single examples' gradients",
         "leave it out, or give privacy the mechanism dp_sgd",
         at.of_single_examples,
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed, central",
         "weighting examples",
         "a site's weight, and with it what its data can change, would depend on its data",
         "set weighting: uniform",
         private(at.weighted),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "model.batch_norm, normalization batch (the default of ResNets and DenseNet)",
         "batch norm makes one example's gradient depend on the others of its batch, so that clipping it bounds nothing",
         "use a model without batch norm, or normalization: group",
         private(at.batches),
     ),
-    Rule(
+    PrivacyRule(
         "privacy, other mechanisms",
         "batch norm with buffers that travel",
         "the batch statistics would leave the site without noise",
         'set model.buffers: {"*": keep_local}',
         private(at.buffers),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "code",
         "site code trains by itself, and nobody could promise how it treats each example",
         "use a built-in trainer, or noise on the update (gaussian, laplace)",
         private(at.own_code),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "train.clip_norm",
         "each example's gradient is clipped to privacy.clip already",
         "leave train.clip_norm out",
         private(at.two_clips),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_sgd",
         "train.sample_weights",
         "each example's gradient is clipped, after which the heavier ones count as the others",
         "leave train.sample_weights out",
         private(at.weights_of_rows),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.metrics",
         "privacy.placement central",
         "the hub, which adds the noise there, reads each site's metrics as they are",
         "leave privacy.metrics out, or use placement local or distributed",
         private(at.central_metrics),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.metrics of others than loss, accuracy, mse",
         "privacy.mechanism dp_sgd",
         "one example is hidden there in means over examples, which others are not",
         "ask for loss, accuracy or mse",
         private(at.metrics_of_groups),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.metrics",
         "a stop.metric that is neither among its bounds nor counted",
         "sites with privacy.required tell no others",
         "give the metric a bound in privacy.metrics, or take one that evaluate.metrics counts",
         private(at.untold_metric),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.noise",
         "placements other than distributed, Gaussian kinds",
         "the shares of these modes add up to Laplace noise within a masked sum",
         "leave privacy.noise out",
         private(at.shares),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed with a Laplace kind",
         "no privacy.noise",
         "there are several ways to make its shares, against different coalitions",
         "set privacy.noise: distributed-gamma, or local-laplace",
         private(at.no_shares),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed",
         "participants.quorum below 1 without colluding",
         "the shares of those who drop out are missing from the noise",
         "set quorum: 1, or colluding to how many may be missing, or noise: local-laplace",
         private(at.dropouts),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.placement distributed",
         "secure_aggregation.rounding stochastic",
         "rounding up could make the clipped update longer than the clipping norm",
         "leave rounding at nearest",
         private(at.rounding),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.noise oblivious, oblivious-shuffled",
         "secure_aggregation mode pairwise",
         "the compensator shuffles, and the answers of mode pairwise have no room for others' noise",
         "use mode compensator, or distributed-gamma",
         private(at.third_party),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.noise oblivious, oblivious-shuffled",
         "secure_aggregation.compensators",
         "who chooses of the sites' noise needs all of their seeds, which no single one of several compensators has",
         "leave secure_aggregation.compensators and needed out, or use distributed-gamma",
         private(at.shared_choice),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.colluding",
         "noise without shares, or fewer than two other sites",
         "it enlarges the shares of distributed-gamma and of Gaussian noise, and at least two honest ones must be left",
         "lower colluding, or use distributed-gamma",
         private(at.colluding),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.scale literal",
         "mechanisms other than distributed Laplace",
         "it is the scale that Mugunthan (2022) prints for distributed Laplace noise",
         "leave privacy.scale out",
         private(at.literal),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.adaptive_clip",
         "placements other than central, mechanisms other than gaussian",
         "the norm is moved by a noisy count over all sites, which the hub makes",
         "leave privacy.adaptive_clip out",
         private(at.adaptive),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.site_epsilon",
         "placements other than local",
         "all sites share the noise of a sum",
         "use placement local, or one epsilon for all",
         private(at.per_site),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.site_epsilon",
         "values that are no epsilon",
         "a number above 0 and at most 1e6 was expected: no noise keeps an epsilon of 0",
         "raise it, or leave the site out of privacy.site_epsilon, whose epsilon is that of the job then",
         private(at.no_site_epsilon),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.matrix, min_separation",
         "rounds that they do not fit",
         "a matrix has at most as many bands as lie between two turns of a site, and these within the run",
         "lower bands, buffers or min_separation, or raise rounds",
         private(at.unfit_matrix),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.min_separation",
         "participants.fraction above one over it",
         "those who took part in a round rest in the next ones, and too few would be left",
         "lower participants.fraction or min_separation",
         private(at.too_many),
     ),
-    Rule(
+    PrivacyRule(
         "privacy.mechanism dp_ftrl",
         "workflows other than federated_averaging",
         "it is this workflow that gives each site its turns",

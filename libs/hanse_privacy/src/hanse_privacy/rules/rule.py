@@ -14,7 +14,7 @@ Condition = Callable[[Job], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PrivacyRule:
     """A combination that is refused.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanse_privacy.rules.noise_rules import OF_NOISE
-from hanse_privacy.rules.rule import Rule
+from hanse_privacy.rules.rule import PrivacyRule
 from hanse_privacy.rules.sum_rules import OF_SUMS
 
-RULES: tuple[Rule, ...] = (*OF_SUMS, *OF_NOISE)
+RULES: tuple[PrivacyRule, ...] = (*OF_SUMS, *OF_NOISE)

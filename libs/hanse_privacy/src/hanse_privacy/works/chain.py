@@ -21,7 +21,7 @@ Members = frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class SetChain:
     """Sets of which each lies within the one before.
 
     Attributes:
@@ -36,7 +36,7 @@ class Chain:
 class SummedSets:
     """The sets that one work was summed over."""
 
-    chains: tuple[Chain, ...] = ()
+    chains: tuple[SetChain, ...] = ()
 
     def admit(self, members: Members, gap: int) -> SummedSets:
         """The work after one more sum; itself where it was summed over this set already.
@@ -51,12 +51,12 @@ class SummedSets:
             raise HanseError(ErrorCode.QUORUM, f"members: {len(members)}, a sum of at least {gap} is wanted by some")
         touched = [chain for chain in self.chains if chain.sets[0] & members]
         if not touched:
-            return SummedSets((*self.chains, Chain(gap, (members,))))
+            return SummedSets((*self.chains, SetChain(gap, (members,))))
         if len(touched) > 1:
             raise _refused("have members of several sets", touched[0])
         chain, last = touched[0], touched[0].sets[-1]
         if members in chain.sets:
-            return self._with(chain, Chain(max(gap, chain.gap), chain.sets))
+            return self._with(chain, SetChain(max(gap, chain.gap), chain.sets))
         wanted = max(gap, chain.gap)
         if not members < last:
             raise _refused("are not all of the last set's", chain)
@@ -64,9 +64,9 @@ class SummedSets:
             raise _refused(
                 f"are {len(last) - len(members)} fewer than the last set's, at least {wanted} are wanted", chain
             )
-        return self._with(chain, Chain(wanted, (*chain.sets, members)))
+        return self._with(chain, SetChain(wanted, (*chain.sets, members)))
 
-    def _with(self, old: Chain, new: Chain) -> SummedSets:
+    def _with(self, old: SetChain, new: SetChain) -> SummedSets:
         return self if old == new else SummedSets(tuple(new if chain is old else chain for chain in self.chains))
 
     def joined(self, other: SummedSets) -> SummedSets:
@@ -92,7 +92,7 @@ def keys_of(keys: Iterable[bytes]) -> Members:
     return frozenset(hashlib.sha256(key).digest()[:KEY_BYTES] for key in keys)
 
 
-def _refused(why: str, chain: Chain) -> HanseError:
+def _refused(why: str, chain: SetChain) -> HanseError:
     sizes = ", ".join(str(len(members)) for members in chain.sets)
     return HanseError(
         ErrorCode.CONFLICT,

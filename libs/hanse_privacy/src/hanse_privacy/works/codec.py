@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.chain import KEY_BYTES, Chain, Members, SummedSets
+from hanse_privacy.works.chain import KEY_BYTES, Members, SetChain, SummedSets
 
 _LISTED = 256
 _CHAIN = struct.Struct(">II")
@@ -49,7 +49,7 @@ def decode(data: bytes, keys: Mapping[int, bytes] | Sequence[bytes]) -> SummedSe
                 at += _SET.size
                 sets.append(frozenset(keys[place] for place in _places(data[at : at + length], listed, length)))
                 at += length
-            chains.append(Chain(gap, tuple(sets)))
+            chains.append(SetChain(gap, tuple(sets)))
     except (struct.error, LookupError, ValueError) as error:
         raise HanseError(ErrorCode.TAMPERED, f"sets of a work: they are not as they were written: {error!r}") from None
     return SummedSets(tuple(chains))

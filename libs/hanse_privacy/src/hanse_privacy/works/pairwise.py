@@ -20,7 +20,7 @@ from hanse_privacy.works.chain import Members
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class UnmaskingSession:
     """Among whom a session is, and how many of them unmask a sum.
 
     Attributes:
@@ -60,12 +60,12 @@ class Past:
         changed: whether these were fewer than those before.
     """
 
-    answered: tuple[Session, ...] = ()
+    answered: tuple[UnmaskingSession, ...] = ()
     revealed: Members | None = None
-    within: Session | None = None
+    within: UnmaskingSession | None = None
     changed: bool = False
 
-    def check(self, session: Session) -> None:
+    def check(self, session: UnmaskingSession) -> None:
         """Whether the site may share secrets, or answer, in this session.
 
         Raises:
@@ -74,7 +74,7 @@ class Past:
         self._check_revealed(session)
         self._check_dead(session)
 
-    def check_near(self, session: Session) -> None:
+    def check_near(self, session: UnmaskingSession) -> None:
         """Whether the site may answer in this session, where this is the past of near works alone: what it has answered
         of these counts, also where a sum of this work was unmasked since.
 
@@ -83,7 +83,7 @@ class Past:
         """
         self._check_dead(session)
 
-    def check_survivors(self, session: Session, survivors: Members) -> None:
+    def check_survivors(self, session: UnmaskingSession, survivors: Members) -> None:
         """Whether the site may help to unmask the sum of these.
 
         Raises:
@@ -96,16 +96,16 @@ class Past:
                 "unmasked already, and all of them are in the next"
             )
 
-    def after_answer(self, session: Session) -> Past:
+    def after_answer(self, session: UnmaskingSession) -> Past:
         """The past, once an answer has left."""
         return self if session in self.answered else replace(self, answered=(*self.answered, session))
 
-    def after_reveal(self, session: Session, survivors: Members) -> Past:
+    def after_reveal(self, session: UnmaskingSession, survivors: Members) -> Past:
         """The past, once the site helped to unmask."""
         changed = self.changed or (self.revealed is not None and self.revealed != survivors)
         return Past((), survivors, session, changed)
 
-    def _check_dead(self, session: Session) -> None:
+    def _check_dead(self, session: UnmaskingSession) -> None:
         for before in self.answered:
             if before.members == session.members:
                 continue
@@ -118,7 +118,7 @@ class Past:
                     "be unmasked beside this one"
                 )
 
-    def _check_revealed(self, session: Session) -> None:
+    def _check_revealed(self, session: UnmaskingSession) -> None:
         last, before = self.revealed, self.within
         if last is None or before is None or session.members == last:
             return

@@ -25,7 +25,7 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of_run, work_of
-from hanse_workflows.next_model import Unmasking
+from hanse_workflows.next_model import SumUnmasking
 from hanse_workflows.outcomes import Answer, Gathered
 from hanse_workflows.quorum import Quorum, most_within, threshold_wanted, too_few
 from hanse_workflows.verbs import Verbs
@@ -191,7 +191,7 @@ class Pairwise(MaskingProtocol):
             self._run.release(self._ahead[0].masking.session)
             self._ahead = None
 
-    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> SumUnmasking:
         """Have the survivors recover what is left in the sum of these answers."""
         name = session.masking.session
         opened = self._open.get(name)
@@ -202,7 +202,7 @@ class Pairwise(MaskingProtocol):
         asked = await asyncio.to_thread(ask_unmask, request, opened.members, signed)
         if asked.refused:
             self._note_refused(name, round_number, asked.refused)
-            return Unmasking(None, tuple(asked.refused))
+            return SumUnmasking(None, tuple(asked.refused))
         step = opened.steps[1]
         try:
             gathered = await gather(
@@ -217,13 +217,13 @@ class Pairwise(MaskingProtocol):
                 raise
             # The masks of this sum stay on for ever. The same members make another one.
             self._run.note("note", f"{name}/lost", round=round_number, step=name, reason=failure.message)
-            return Unmasking(None, given=True)
+            return SumUnmasking(None, given=True)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed, asked.asked)
         self._note_refused(name, round_number, recovered.refused)
         if recovered.recovery is None:
-            return Unmasking(None, tuple(recovered.refused), given=True)
-        return Unmasking(
+            return SumUnmasking(None, tuple(recovered.refused), given=True)
+        return SumUnmasking(
             RingSum(
                 mode=MaskingMode.PAIRWISE, session=name, plan=opened.masking.ring,
                 recovery=base64.b64encode(recovered.recovery),

@@ -26,7 +26,7 @@ from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.next_model import Unmasking
+from hanse_workflows.next_model import SumUnmasking
 from hanse_workflows.outcomes import Answer, Gathered
 from hanse_workflows.verbs import Verbs
 
@@ -87,9 +87,9 @@ class MaskingProtocol:
         """Of the ring of parameters, where all who are asked answer."""
         return plan_of_run(self._run, self._settings, len(ask.to), ask).default.bits
 
-    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> SumUnmasking:  # noqa: ARG002
         """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
-        return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
+        return SumUnmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
 
     async def meet(self, chosen: tuple[str, ...]) -> None:
         """Before many sessions of the same participants are open at once: what all of these have in common."""
@@ -125,15 +125,15 @@ class Compensated(MaskingProtocol):
         """The compensator's key is recorded once; those of several are, by session."""
         await self._key()
 
-    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> SumUnmasking:
         masking = session.masking
         seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
         answer = await self._run.mask_sum(masking.session, round_number, seeds, masking.compensators)
         if answer.sum is None:
             if answer.code in _FOR_GOOD:
                 raise RunFailure(ErrorCode.of(answer.code), f"session {masking.session}: {answer.reason}")
-            return Unmasking(None, answer.refused)
-        return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
+            return SumUnmasking(None, answer.refused)
+        return SumUnmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
 
     async def _key(self) -> bytes | None:
         if self._settings.compensators is not None:

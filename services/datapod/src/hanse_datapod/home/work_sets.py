@@ -13,7 +13,7 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.codec import decode_set, encode_set
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 
 _SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
 _OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
@@ -47,7 +47,7 @@ def near_past(database: sqlite3.Connection, work: bytes, tag: bytes) -> Past:
 def _told(rows: Iterable[Any]) -> Past:
     made = Past()
     for row in sorted(rows):
-        among = Session(decode_set(row[1]), row[2], row[3], row[4])
+        among = UnmaskingSession(decode_set(row[1]), row[2], row[3], row[4])
         made = made.after_answer(among)
         if row[5] is not None:
             made = made.after_reveal(among, decode_set(row[5]))
@@ -55,7 +55,7 @@ def _told(rows: Iterable[Any]) -> Past:
 
 
 def end_others(
-    database: sqlite3.Connection, work: bytes, near: tuple[bytes, Session] | None = None, *, but: bytes = b""
+    database: sqlite3.Connection, work: bytes, near: tuple[bytes, UnmaskingSession] | None = None, *, but: bytes = b""
 ) -> None:
     """The sums of other sessions of a work, and of those near, that were not unmasked are not unmasked any more.
 
@@ -65,12 +65,12 @@ def end_others(
     Args:
         near: a tag, and among whom the next answer with it is; None: none of the tag is ended.
     """
-    tag, among = near or (b"", Session(frozenset(), 0, 0))
+    tag, among = near or (b"", UnmaskingSession(frozenset(), 0, 0))
     sets = encode_set(among.members)
     database.execute(_END, (work, tag, but, sets, among.threshold, among.gap, among.colluding))
 
 
-def keep_among(database: sqlite3.Connection, session: bytes, among: Session) -> None:
+def keep_among(database: sqlite3.Connection, session: bytes, among: UnmaskingSession) -> None:
     """Remember with whom a session's masks are pairwise.
 
     Raises:

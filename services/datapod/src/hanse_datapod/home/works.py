@@ -22,7 +22,7 @@ from hanse_datapod.home.work_people import check_changed, check_studied, keep_pe
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_privacy.works.chain import Members
-from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.pairwise import Past, UnmaskingSession
 
 FILE = "works"
 LIMIT = 256 << 20
@@ -137,7 +137,7 @@ class Works:
 
     def claim(
         self, asked: MaskedWork, answer: bytes, data: DataState, *, tag: bytes = b"", near: bytes = b"",
-        among: Session | None = None, at: float = 0.0,
+        among: UnmaskingSession | None = None, at: float = 0.0,
     ) -> None:  # fmt: skip
         """Remember an answer that was made, and may leave after `leave`.
 
@@ -189,7 +189,7 @@ class Works:
 
         self._database.do(do)
 
-    def begin(self, asked: MaskedWork, data: DataState, among: Session, *, tag: bytes = b"") -> None:
+    def begin(self, asked: MaskedWork, data: DataState, among: UnmaskingSession, *, tag: bytes = b"") -> None:
         """Remember that sums in the middle of the work begin, which need no unmasking: it is as if they were unmasked.
 
         Args:
@@ -257,7 +257,7 @@ class Works:
         """
         return self._database.do(lambda database: work_sets.past(database, keys))
 
-    def share(self, work: bytes, among: Session) -> None:
+    def share(self, work: bytes, among: UnmaskingSession) -> None:
         """Remember that secrets are about to be shared for another sum of a work: those before it, of whichever run,
         are not unmasked any more.
 
@@ -271,7 +271,7 @@ class Works:
 
         self._change(do)
 
-    def reveal(self, run: str, session: str, among: Session, survivors: Members) -> None:
+    def reveal(self, run: str, session: str, among: UnmaskingSession, survivors: Members) -> None:
         """Remember that the site is about to help to unmask a session's sum of these.
 
         Raises:
@@ -318,7 +318,7 @@ class Works:
 
     def _insert(
         self, database: sqlite3.Connection, asked: MaskedWork, answer: bytes, data: DataState, tag: bytes,
-        among: Session | None, at: float,
+        among: UnmaskingSession | None, at: float,
     ) -> None:  # fmt: skip
         now = one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
         keep_people(database, data)

@@ -32,7 +32,7 @@ from hanse_datapod.privacy.shared_turns import rests
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task, TaskKind
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from hanse_site import SiteLink
 from hanse_site.answering import result_for
 
@@ -57,7 +57,7 @@ class MaskedAnswer:
 
     finished: FinishedTask
     tag: Tag
-    among: Session | None = None
+    among: UnmaskingSession | None = None
 
 
 def masked_answer(

@@ -28,7 +28,7 @@ from hanse_fabric.messages import Masking, MaskingMode, Result, RingPlan, Task, 
 from hanse_learning.binding import cut_digest, has_sums, request_digest, work_digest
 from hanse_learning.preparation.order import question_of
 from hanse_privacy.works.chain import Members
-from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.pairwise import UnmaskingSession
 from hanse_schemas.prepare import rules_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Remembered:
             self._works.check_people(work_digest(task), data, differ, tag=tag.told)
 
     def claim(
-        self, task: Task, finished: FinishedTask, data: DataState, tag: Tag, among: Session | None = None
+        self, task: Task, finished: FinishedTask, data: DataState, tag: Tag, among: UnmaskingSession | None = None
     ) -> None:  # fmt: skip
         """Remember the answer that was made, before it is written down elsewhere; nothing of one that hides nothing.
 
@@ -162,7 +162,7 @@ class Remembered:
                 at=self._clock.now().timestamp(),
             )  # fmt: skip
 
-    def begin(self, task: Task, among: Session) -> None:
+    def begin(self, task: Task, among: UnmaskingSession) -> None:
         """Remember among whom sums in the middle of the task are begun; of which data, `found` says.
 
         Raises:
@@ -182,18 +182,18 @@ class Remembered:
         """
         self._works.found(_work_of(task), data, tag=self.tag(task, None).told)
 
-    def _check_asked(self, asked: MaskedWork, tag: Tag, among: Session | None) -> None:
+    def _check_asked(self, asked: MaskedWork, tag: Tag, among: UnmaskingSession | None) -> None:
         """Refuse in words what is refused whatever the answer is; what is refused for that it is near to earlier ones
         tells of it, and so does what is refused for the data."""
         self._works.check(asked)
         if among is not None:
             self._works.past(asked.work, b"" if tag.told == tag.near else tag.told).check(among)
 
-    def sharing(self, work: bytes, among: Session) -> None:
+    def sharing(self, work: bytes, among: UnmaskingSession) -> None:
         """See `pairwise.site.Memory`."""
         self._works.share(work, among)
 
-    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+    def unmasking(self, run: str, session: str, among: UnmaskingSession, survivors: Members) -> None:
         """See `pairwise.site.Memory`."""
         self._works.reveal(run, session, among, survivors)
 

@@ -16,7 +16,7 @@ from hanse_learning.preparation.plan import classes_in
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.protocols import asked_by, asked_by_counts
 from hanse_schemas.terms import ProjectTerms
-from hanse_site.consent import Agreement, under
+from hanse_site.consent import AgreedTerms, under
 from hanse_site.within_terms import HINT, beyond
 
 
@@ -30,7 +30,7 @@ class TermsPolicy(Frozen):
     changed: Literal["refuse", "keep"] = "refuse"
 
 
-def terms_of(policy: TermsPolicy, agreed: Sequence[Agreement], task: Task, *, begun: bool) -> ProjectTerms | None:
+def terms_of(policy: TermsPolicy, agreed: Sequence[AgreedTerms], task: Task, *, begun: bool) -> ProjectTerms | None:
     """The terms that a task is held against; None: there are none.
 
     Args:

@@ -9,7 +9,7 @@ from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import BudgetTold
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Balance, Budgets
@@ -64,7 +64,7 @@ def restore_ledger(home: Path, policy: PrivacyPolicy, reason: str, lost: tuple[s
     if lost is not None:
         project, spent = lost
         work = f"lost/{SYSTEM_CLOCK.now().isoformat()}"
-        charge = Charge(project, "0" * 12, work, Event("pure", spent), note=f"entries that are lost: {reason}")
+        charge = Charge(project, "0" * 12, work, ReleaseEvent("pure", spent), note=f"entries that are lost: {reason}")
     ledger = Ledger(policy.ledger or home, budgets(policy), accountant=policy.accountant)
     try:
         ledger.restored(reason, spent=charge)

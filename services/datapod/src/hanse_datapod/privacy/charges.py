@@ -16,7 +16,7 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.accountant import AccountantName
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Charge
@@ -66,7 +66,7 @@ def charges_of(
         told = told_of(drawn, task)
     if covered is not None:
         _require_one_of_each(covered, units)
-        charges.append(charge(Event("pure", covered.asked.epsilon), 1, covered.in_words, "/metrics"))
+        charges.append(charge(ReleaseEvent("pure", covered.asked.epsilon), 1, covered.in_words, "/metrics"))
         told |= covered.told
     return Reservation(tuple(charges), told, covered)
 
@@ -94,7 +94,7 @@ def _require_one_of_each(covered: CoveredMetrics, units: int | None) -> None:
         )
 
 
-def _charge(task: Task, attempt: int, home: str, event: Event, count: int, note: str, part: str = "") -> Charge:
+def _charge(task: Task, attempt: int, home: str, event: ReleaseEvent, count: int, note: str, part: str = "") -> Charge:
     """What a task costs a home, or a part of it by a name of its own."""
     from hanse_privacy.ledger import Charge
 

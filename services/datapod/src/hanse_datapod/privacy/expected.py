@@ -14,7 +14,7 @@ from hanse_datapod.privacy.preparation import preparation_noise
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_learning.site.private_terms import terms_of_work
-from hanse_privacy.accounting.events import Event
+from hanse_privacy.accounting.events import ReleaseEvent
 from hanse_privacy.accounting.plan import ReleasePlan
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def plan_of(
 def _releases(
     task: Task, terms: PrivacyTerms, rounds: int, policy: PrivacyPolicy, *, examples: int,
     coordinates: Callable[[], int] | None, units: int | None, prepares: bool,
-) -> list[tuple[Event, int]]:  # fmt: skip
+) -> list[tuple[ReleaseEvent, int]]:  # fmt: skip
     """What so many rounds release, with the evaluations between them and the preparation before."""
     noise, _ = terms_of_work(
         terms, task.participant, task.config, examples=examples, coordinates=coordinates, units=units,
@@ -117,7 +117,7 @@ def _releases(
     covered = [covered_metrics(task.model_copy(update={"kind": kind})) for kind in (TaskKind.TRAIN, TaskKind.EVALUATE)]
     for metrics, times in zip(covered, (rounds, _evaluations(task, rounds)), strict=True):
         if metrics is not None and times:
-            found.append((Event("pure", metrics.asked.epsilon), times))
+            found.append((ReleaseEvent("pure", metrics.asked.epsilon), times))
     return found
 
 
