@@ -6,6 +6,7 @@ The last line says how many survive. Those judged equivalent (`equivalent.toml`,
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -17,11 +18,13 @@ from pathlib import Path
 from mutants.copied_tree import Copy
 from mutants.critical import CRITICAL, held_by, source_of
 from mutants.mutations import Mutant, mutants_of
+from mutants.swapped import NOTICED, SURVIVED, TO_BE_IMPORTED, SwappedCode
 
 ROOT = Path(__file__).parents[2]
 AIM = 1 / 20
 _PATIENCE_S = 60.0
 _PATIENCE_FACTOR = 6
+_LONGEST_S = 900.0
 
 
 def judged_equivalent() -> dict[tuple[str, str, str, str], str]:
@@ -51,7 +54,7 @@ def baseline(copy: Copy, module: str) -> float:
     if copy.imports(module) != str(source_of(copy.root, module)):
         raise SystemExit(f"{module} is imported from {copy.imports(module)}, not from the copy")
     start = time.monotonic()
-    passed, printed = copy.passes(held_by(copy.root, module), patience=900)
+    passed, printed = copy.passes(held_by(copy.root, module), patience=_LONGEST_S)
     if not passed:
         raise SystemExit(f"without a mutation the tests of {module} fail:\n{printed[-3000:]}")
     return time.monotonic() - start
@@ -61,21 +64,36 @@ def survivors_of(copy: Copy, mutants: Sequence[Mutant]) -> list[Mutant]:
     """The mutants that no test notices."""
     survivors = []
     for module in sorted({mutant.module for mutant in mutants}):
-        path, seconds = source_of(copy.root, module), baseline(copy, module)
-        original = path.read_text()
+        path, tests = source_of(copy.root, module), held_by(copy.root, module)
+        seconds = baseline(copy, module)
         mine = [mutant for mutant in mutants if mutant.module == module]
+        original = path.read_text()
         lived = []
-        for mutant in mine:
+        for mutant in not_noticed_where_swapped(copy, tests, mine):
             path.write_text(mutant.source)
-            passed, _ = copy.passes(held_by(copy.root, module), max(_PATIENCE_S, _PATIENCE_FACTOR * seconds))
+            passed, _ = copy.passes(tests, max(_PATIENCE_S, _PATIENCE_FACTOR * seconds))
             if passed:
                 lived.append(mutant)
         path.write_text(original)
-        print(f"{module}: {len(lived)} of {len(mine)} survive ({seconds:.0f} s a mutant at most)", flush=True)
+        print(f"{module}: {len(lived)} of {len(mine)} survive", flush=True)
         for mutant in lived:
             print(_row(mutant), flush=True)
         survivors += lived
     return survivors
+
+
+def not_noticed_where_swapped(copy: Copy, tests: Sequence[str], mutants: Sequence[Mutant]) -> list[Mutant]:
+    """The mutants of one module that no test notices in a fork of the process that has loaded all, and those that
+    cannot be tried so."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as answers:
+        # A byte each: the pipe holds them all.
+        _, printed = copy.passes(tests, _LONGEST_S * (len(mutants) + 1), [SwappedCode(mutants, writing)])
+        os.close(writing)
+        answered = [answers.read(1) for _ in mutants]
+    if len(answered) != len(mutants) or not set(answered) <= {NOTICED, SURVIVED, TO_BE_IMPORTED}:
+        raise SystemExit(f"without a mutation the tests of {mutants[0].module} fail in a fork:\n{printed[-3000:]}")
+    return [mutant for mutant, answer in zip(mutants, answered, strict=True) if answer != NOTICED]
 
 
 def _row(mutant: Mutant) -> str:

@@ -7,12 +7,9 @@ from there: it imports the packages of the copy anew, as any other process does.
 from __future__ import annotations
 
 import compileall
-import contextlib
 import os
 import py_compile
-import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +17,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
+
+from mutants.swapped import ended
 
 _SLOW_TO_LOAD = ("torch", "scipy.stats", "pytest", "hypothesis", "aiohttp", "nats", "pydantic", "minio", "httpx")
 
@@ -62,26 +61,18 @@ class Copy:
             command, cwd=self.root, env=os.environ | self._environment, capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    def passes(self, tests: Sequence[str], patience: float) -> tuple[bool, str]:
+    def passes(self, tests: Sequence[str], patience: float, plugins: Sequence[object] = ()) -> tuple[bool, str]:
         """Whether the tests pass; those that take longer than `patience` seconds do not. And what they printed."""
         with tempfile.TemporaryFile() as printed:
             sys.stdout.flush()
             process = os.fork()
             if not process:
-                self._test(tests, printed.fileno())
-            handle = os.pidfd_open(process)
-            ended, _, _ = select.select([handle], [], [], patience)
-            os.close(handle)
-            # Processes that the tests started are of the same session.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
-            _, status = os.waitpid(process, 0)
-            if not ended:
-                return False, "timed out"
+                self._test(tests, printed.fileno(), plugins)
+            code = ended(process, patience)
             printed.seek(0)
-            return os.waitstatus_to_exitcode(status) == 0, printed.read().decode(errors="replace")
+            return code == 0, printed.read().decode(errors="replace")
 
-    def _test(self, tests: Sequence[str], printed: int) -> NoReturn:
+    def _test(self, tests: Sequence[str], printed: int, plugins: Sequence[object]) -> NoReturn:
         code = 70
         try:
             os.setsid()
@@ -97,7 +88,7 @@ class Copy:
                 del sys.modules[name]
             import pytest
 
-            code = int(pytest.main(["-x", "-q", *tests]))
+            code = int(pytest.main(["-x", "-q", *tests], plugins=plugins))
             sys.stdout.flush()
         finally:
             os._exit(code)

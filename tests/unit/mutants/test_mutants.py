@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mutants.__main__ import judged_equivalent
 from mutants.critical import CRITICAL, held_by, source_of
 from mutants.mutations import mutants_of
+from mutants.swapped import function_around
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,3 +84,82 @@ def test_only_the_changed_piece_of_the_text_is_another() -> None:
     assert first.key == ("module", "A.f", "return [x < 3]", "return [x <= 3]")
     moved = mutants_of("module", "import a\n\n" + source)[0]
     assert (moved.key, moved.line) == (first.key, first.line + 2)
+
+
+SMALL = """
+import functools
+
+LIMIT = 3
+
+class Scale:
+    least = 1
+
+    def __init__(self, most):
+        self.most = most
+
+    @property
+    def wide(self):
+        return self.most > 5
+
+    @staticmethod
+    def twice(x):
+        return x * 2
+
+    @functools.cached_property
+    def half(self):
+        return self.most / 2
+
+@functools.cache
+def over(x):
+    return [y for y in range(x) if y > LIMIT]
+
+def unseen(x):
+    return x + 1
+
+def endless(x):
+    while x < 3:
+        x += 1
+    return x
+"""
+SMALL_TESTS = """
+from small import Scale, endless, over
+
+def test_all():
+    assert [Scale(6).wide, Scale(5).wide] == [True, False]
+    assert (Scale.twice(3), Scale(6).half, over(6), Scale.least) == (6, 3, [4, 5], 1)
+    assert endless(0) == 3
+"""
+RUN = """
+import sys
+import pytest
+from mutants import swapped
+from mutants.mutations import mutants_of
+swapped._PATIENCE_S = swapped._PATIENCE_FACTOR = 1
+mutants = mutants_of("small", open("small.py").read())
+sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider"], plugins=[swapped.SwappedCode(mutants, int(sys.argv[1]))]))
+"""
+
+
+def test_functions_are_swapped_in_a_fork_and_the_rest_is_left_to_an_import(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    (tmp_path / "test_small.py").write_text(SMALL_TESTS)
+    answers = tmp_path / "answers"
+    with answers.open("wb") as file:
+        subprocess.run(
+            [sys.executable, "-c", RUN, str(file.fileno())], cwd=tmp_path, pass_fds=(file.fileno(),), check=True,
+            env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True,
+        )  # fmt: skip
+    mutants = mutants_of("small", SMALL)
+    told = dict(zip([mutant.key[1:] for mutant in mutants], answers.read_bytes().decode(), strict=True))
+    outside = {key: answer for key, answer in told.items() if key[0] in ("", "Scale")}
+    assert (len(outside), set(outside.values())) == (2, {"i"})
+    assert {key[0] for key, answer in told.items() if answer == "s"} == {"unseen"}
+    noticed = {key[0] for key, answer in told.items() if answer == "n"}
+    assert noticed == {"Scale.wide", "Scale.twice", "Scale.half", "over", "endless"}
+
+
+def test_the_function_around_a_mutant_is_the_outermost_and_one_alone() -> None:
+    twice = "class A:\n    @property\n    def f(self): return 1\n    @f.setter\n    def f(self, x): self.x = 2\n"
+    inner = "class A:\n    def f(self):\n        def g(): return 1\n        return g\n"
+    found = [[function_around(mutant) for mutant in mutants_of("m", source)] for source in (twice, inner, "a = 1")]
+    assert found == [[None, None], ["A.f"], [None]]
