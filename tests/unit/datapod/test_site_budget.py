@@ -14,9 +14,11 @@ from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Task
+from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_privacy.ledger import NAME, Ledger
 from hanse_privacy.witness import signed_head
 from hanse_site.answering import result_for
+from open_files import open_under
 from unit.datapod.private_tasks import correlated, terms
 from unit.datapod.site_actors import task
 
@@ -196,3 +198,17 @@ def test_an_answer_before_anything_was_charged_has_no_head(tmp_path: Path) -> No
     budget = SiteBudget(tmp_path, PrivacyPolicy(), key=KEY)
     assert budget.with_head(asked, result_for(asked)).ledger is None
     assert not list(tmp_path.iterdir()), "no ledger was begun"
+
+
+def test_a_closed_budget_has_given_its_files_back(tmp_path: Path) -> None:
+    budget = budget_of(tmp_path, charged=task(privacy=terms()))
+    assert open_under(tmp_path)
+    budget.close()
+    assert not open_under(tmp_path)
+
+
+def test_a_site_without_a_ceiling_shows_what_is_spent_and_no_ceiling(tmp_path: Path) -> None:
+    before = PRIVACY_BUDGET.value(project="boundless")
+    budget_of(tmp_path, charged=task(project="boundless", privacy=terms())).close()
+    assert PRIVACY_BUDGET.value(project="boundless") == before
+    assert PRIVACY_SPENT.value(project="boundless") > 0
