@@ -1,27 +1,27 @@
-"""Examples of `examples/pipelines`, each at several sites, in one process: heavy packages are loaded once. A site is a
-thread.
+"""Examples of `examples/pipelines`, each at several sites: heavy packages are loaded once, by the process from which
+each example's is forked. A site is a thread of it. The first process ends when one of the examples' has ended.
 
 The command line: URL POLICY FOLDER EXAMPLE.py:NAME=TOKEN ...; a site's home is FOLDER/EXAMPLE/NAME.
 """
 
 import importlib.util
+import os
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import hanse
-
-_TURN = threading.Lock()
+from hanse.embedded.dying import die_with_parent
 
 
 def one_by_one(module: Any) -> None:
     """Let threads make their networks one by one: torch's seed is the process's, and two that draw from it at once get
     other base models than the example's seed says. A site of its own process needs no such care."""
-    network = getattr(module, "network", None)
+    network, turn = getattr(module, "network", None), threading.Lock()
 
     def made(*arguments: int) -> object:
-        with _TURN:
+        with turn:
             return network(*arguments)
 
     if network is not None:
@@ -47,16 +47,24 @@ def main(url: str, policy: str, folder: str, *named: str) -> None:
         with hanse.join(url, token, home=home, policy=policy, examples=100) as site:
             module.take_part(site, part, parts)
 
-    threads = []
+    modules = {example: loaded(example) for example in sites}
     for example, joining in sites.items():
-        module, homes = loaded(example), Path(folder) / Path(example).stem
-        for part, (name, token) in enumerate(joining):
-            arguments = (module, homes / name, token, part, len(joining))
-            threads.append(threading.Thread(target=at, args=arguments, name=name))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        if os.fork():
+            continue
+        # A process of its own, for torch draws from one generator of the process: two examples that learn at once would
+        # get other numbers than by themselves.
+        die_with_parent()
+        home = Path(folder) / Path(example).stem
+        threads = [
+            threading.Thread(target=at, args=(modules[example], home / name, token, part, len(joining)), name=name)
+            for part, (name, token) in enumerate(joining)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return
+    os.wait()
 
 
 if __name__ == "__main__":
