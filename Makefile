@@ -126,7 +126,7 @@ gwas-demo: $(VENV)/.installed
 	@$(BIN)/hanse gwas demo $(ARGS)
 
 # Each of these keeps one core busy, so they go side by side, and what each says comes in one piece.
-LINTERS := lint-packages lint-tests lint-style lint-arrows
+LINTERS := lint-types lint-style lint-arrows
 .PHONY: $(LINTERS) tests-prepared
 $(LINTERS) tests-prepared: $(VENV)/.developer
 lint: $(VENV)/.developer
@@ -136,11 +136,8 @@ lint-style:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-lint-packages:
-	@$(BIN)/mypy $(PACKAGES:%=-p %)
-
-lint-tests:
-	@$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks examples observability docker
+lint-types:
+	@$(BIN)/mypy $(DISTRIBUTIONS:%=%/src) tests benchmarks examples observability docker
 
 lint-arrows:
 	@$(BIN)/lint-imports
@@ -255,7 +252,7 @@ bench-adapters: $(VENV)/.developer
 	@PYTHONPATH=tests $(BIN)/python benchmarks/adapters.py $(ARGS)
 
 bench-codecs: $(VENV)/.developer
-	@$(BIN)/python benchmarks/codecs.py $(ARGS)
+	@$(BIN)/python benchmarks/bench_codecs.py $(ARGS)
 
 bench-strategies: $(VENV)/.developer .venv-flower/.installed
 	@$(BIN)/python benchmarks/strategies.py $(ARGS)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from clocks import HandClock
-from hanse_coordinator.api import by_signature, proof, terms
+from hanse_coordinator.api import proof, terms
 from hanse_coordinator.api.hub import JOINS_AT_ONCE
 from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.memory import MemoryBroker
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.identity.keys import SigningKey, VerifyKey
 from hanse_schemas.terms import ProjectTerms
 from hanse_site.consent import AgreedTerms, signed
 from hanse_site.leaving import signed_leaving
@@ -84,7 +84,7 @@ async def test_control_where_names_are_looked_up_before_signatures_each_guess_is
         what = who.pop("what")
         if (entry := await hub.buckets.participants.get(**who)) is None:
             raise HanseError(ErrorCode.FORBIDDEN, f"participant: {who['participant']!r} is not enrolled")
-        by_signature.VerifyKey(entry.value.public_key).verify(signature, statement, what=what)
+        VerifyKey(entry.value.public_key).verify(signature, statement, what=what)
 
     for module in ("joining", "participants", "terms"):
         monkeypatch.setattr(f"hanse_coordinator.api.{module}.who_signed", looked_up)

@@ -28,7 +28,7 @@ from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.sandbox import landlock
 from hanse_datapod.worker.sandbox.terms import Confinement, Reach, SandboxPolicy
-from hanse_datapod.worker.told import outcome_of
+from hanse_datapod.worker.told import check_frame, outcome_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 
@@ -181,7 +181,7 @@ async def test_what_no_worker_says_fails_the_task_and_the_next_one_is_done(close
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: json.dumps(frame)[:40])
 def test_every_frame_that_no_worker_says_is_refused(frame: Any) -> None:
     with pytest.raises(HanseError) as caught:
-        process.check_frame(frame)
+        check_frame(frame)
     assert caught.value.code is ErrorCode.INTERNAL
 
 

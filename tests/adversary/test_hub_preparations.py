@@ -25,6 +25,7 @@ from hanse_learning.preparation.scales import SUM_FRACTION
 from hanse_privacy.joint import Computation
 from hanse_privacy.ring import files as ring_files
 from hanse_privacy.ring import limbs
+from hanse_privacy.ring.codec import encode
 from hanse_schemas.prepare import rules_of
 from hanse_workflows.joint_sums import plan_of
 
@@ -122,8 +123,6 @@ async def test_a_preparations_sums_are_not_cut_to_limits_of_the_hubs_choice(ward
 async def test_control_where_a_site_takes_any_rings_two_sums_tell_the_largest_sites_rows(
     wards: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = ring_files.encode
-
     def clipping(*args: Any, **how: Any) -> Any:
         return encode(*args, **how | {"wrap": False})
 

@@ -29,6 +29,7 @@ from hanse_genomics.site import STEPS, SiteStudy
 from hanse_learning.binding import task_seed
 from hanse_privacy.joint import Computation
 from hanse_privacy.ring import files as ring_files
+from hanse_privacy.ring.codec import encode
 from hanse_privacy.ring.limbs import ring as people_ring
 from hanse_schemas.schema import GenotypesSchema
 from hanse_schemas.study import Study
@@ -127,8 +128,6 @@ async def test_no_bound_of_a_ring_tells_a_cohorts_counts(cohorts: Any) -> None:
 async def test_control_where_a_cohort_refuses_what_lies_beyond_a_bound_its_count_is_read(
     cohorts: Any, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = ring_files.encode
-
     def refusing(*args: Any, **how: Any) -> Any:
         return encode(*args, **how | {"wrap": False, "refuse": True})
 

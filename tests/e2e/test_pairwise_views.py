@@ -10,7 +10,7 @@ from e2e.deployed import DeployedHub
 from e2e.test_role_views import ROUNDS, SITES, Seen, check_differences, hub, played  # noqa: F401 - hub: a fixture
 from hanse_fabric.subjects import Role
 from hanse_privacy.masks.bound import bound_seed
-from hanse_privacy.pairwise import shares, site
+from hanse_privacy.pairwise import keys, shares, site
 from hanse_privacy.pairwise.keys import RunKey
 from views import find_secret
 
@@ -25,7 +25,7 @@ class Remembered:
         self._own: list[bytes] = []
         self._bound: list[bytes] = []
         self._wraps: list[bytes] = []
-        create, own_check, wrapping_key = RunKey.create, shares.own_check, shares.wrapping_key
+        create, own_check, wrapping_key = RunKey.create, shares.own_check, keys.wrapping_key
 
         def key() -> RunKey:
             made = create()

@@ -13,6 +13,7 @@ from hanse_fabric.messages import JobKind
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning import on_device
+from hanse_learning.exact_tensors import combined
 from hanse_learning.on_device import OnDevice, differences, open_device
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.strategy import Strategy, build_strategy
@@ -113,7 +114,7 @@ def test_a_device_that_fails_in_the_middle_is_left_and_the_owner_is_told(job, st
 
 
 def test_a_device_of_other_bits_is_not_used(monkeypatch):
-    original = on_device.combined
+    original = combined
     monkeypatch.setattr(
         on_device, "combined", lambda *given: torch.nextafter(made := original(*given), torch.full_like(made, 1e30))
     )

@@ -2,6 +2,7 @@
 
 import base64
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_of_a_shard_all_parts_are_told_by_output_and_number(job, store, small_le
 
 
 def test_no_more_headers_are_read_at_once_than_there_are_readers(job, store, monkeypatch):
-    pools, pool = [], engine_module.ThreadPoolExecutor
+    pools, pool = [], ThreadPoolExecutor
 
     def noted(count, name):
         pools.append(count)

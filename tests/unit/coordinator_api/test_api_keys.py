@@ -12,10 +12,10 @@ import pytest
 
 from clocks import HandClock
 from hanse_coordinator.auth import FailureLimiter, register_bootstrap
-from hanse_coordinator.records import ParticipantRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.subjects import PRESENCE
 
 

@@ -9,11 +9,11 @@ import re
 import pytest
 
 from hanse_coordinator.runs.journal import JournalEntry
-from hanse_coordinator.verbs.failures import RunFailure
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MAX_MESSAGE_BYTES, MaskShape, ObjectRef, SealedSeed
 from hanse_schemas.job import Job
 from hanse_workflows.attendance import LARGEST_COHORT, LARGEST_MASKED_COHORT, sample
+from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Answer, Gathered
 
 CROWD = tuple(f"site-{number:05d}" for number in range(10_000))

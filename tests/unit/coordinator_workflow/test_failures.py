@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hanse_coordinator.verbs.failures import Fenced, Paused, RunFailure, reason_of
+from hanse_coordinator.verbs.failures import Fenced, Paused, reason_of
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_workflows.failures import RunFailure
 
 
 def test_of_several_ends_the_decisive_one_is_told() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from hanse_coordinator.runs.journal import EntryKind, Journal, JournalEntry
 from hanse_coordinator.runs.journal_room import JournalRoom
-from hanse_coordinator.verbs.failures import Fenced, RunFailure
+from hanse_coordinator.verbs.failures import Fenced
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOURNAL
+from hanse_workflows.failures import RunFailure
 
 PROJECT, RUN = "triage", "run000000001"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_coordinator.verbs import first_model
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_fabric.tensors.layout import header_length
 from hanse_fabric.tensors.refs import ref_of_bytes
@@ -74,7 +74,7 @@ async def test_a_first_model_whose_header_another_program_wrote_is_written_anew(
 async def test_a_header_larger_than_a_leaf_is_written_anew(tmp_path: Path) -> None:
     arrays = {f"entry {number} {'of a long name ' * 60}": np.full(1, number, np.float32) for number in range(5_000)}
     own = encode_tensors(layout_like(arrays), arrays)
-    assert header_length(own[:8]) > first_model.LEAF_BYTES
+    assert header_length(own[:8]) > LEAF_BYTES
     ref, stored = await begins_with(DirectoryStore(tmp_path), by_another_program(own))
     assert stored == own
     assert ref == ref_of_bytes(own, key=ref.key)

@@ -27,7 +27,7 @@ def die_masked() -> None:
     def killed(*_: Any, **__: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    masked_answers.reference_to = killed
+    setattr(masked_answers, "reference_to", killed)  # noqa: B010 - what it imports is replaced there
 
 
 async def live(home: Path) -> None:

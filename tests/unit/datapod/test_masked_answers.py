@@ -34,7 +34,7 @@ from hanse_fabric.messages import (
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import PROGRESS, UPDATE
-from hanse_fabric.tensors.digest import digest_bytes
+from hanse_fabric.tensors.digest import digest_bytes, digest_file
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.seal import roster_digest, statement
 from hanse_privacy.masks.total import mask_total, tally_mask_total
@@ -296,7 +296,7 @@ async def test_an_update_with_a_value_that_no_sum_carries_fails_by_a_fixed_code_
 
 def read_for_a_digest(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that the site's side of the hub reads for their digest, as it goes on."""
-    read, digest_file = list[Path](), link.digest_file
+    read = list[Path]()
 
     def noted(path: Path) -> tuple[str, tuple[str, ...]]:
         read.append(path)

@@ -166,7 +166,10 @@ def test_a_log_that_lacks_what_others_have_seen_is_not_gone_on_with_until_the_ad
 
 
 def test_what_the_administrator_has_explained_explains_nothing_that_is_found_missing_later(tmp_path: Path) -> None:
-    log, lost = Outbox(tmp_path), [LedgerHead.model_construct(entries=9, head=f"{each:064x}") for each in (1, 2)]
+    log, lost = (
+        Outbox(tmp_path),
+        [LedgerHead.model_construct(entries=9, head=f"{each:064x}", signature=b"") for each in (1, 2)],
+    )
     with pytest.raises(HanseError, match="shorter"):
         log.require(lost[0])
     log.append(Leaving(RESTORED, "the disk broke", 0))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from dataclasses import replace
 
 import numpy as np
@@ -275,7 +276,7 @@ async def test_without_a_loopback_the_task_is_refused(monkeypatch, tmp_path):
     def refused(*_arguments):
         raise PermissionError
 
-    monkeypatch.setattr(launch.socket, "socket", refused)
+    monkeypatch.setattr(socket, "socket", refused)
     with pytest.raises(HanseError, match=r"limits.processes 2: .*loopback") as caught:
         launch.divide({"processes": 2, "output": str(tmp_path / "update")}, "cpu", print)
     assert caught.value.code is ErrorCode.POLICY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -354,7 +355,7 @@ def test_the_file_has_no_name_and_goes_with_the_data_and_others_may_not_read_it(
         modes.append(os.fstat(file.fileno()))
         return file
 
-    monkeypatch.setattr(mapped.tempfile, "TemporaryFile", noted)
+    monkeypatch.setattr(tempfile, "TemporaryFile", noted)
     data = read_site_data(DataSettings(train=path), NUMBERS, None, Room(0, tmp_path))
     assert {(stat.S_IMODE(found.st_mode), found.st_nlink) for found in modes} == {(0o600, 0)}
     assert list(tmp_path.iterdir()) == [path]
@@ -362,7 +363,7 @@ def test_the_file_has_no_name_and_goes_with_the_data_and_others_may_not_read_it(
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _path: _Usage())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: _Usage())
     with pytest.raises(HanseError, match=r"more of the site's disk than is free.*HANSE_SCRATCH") as full:
         read_site_data(DataSettings(train=written(frame(), tmp_path, "csv")), NUMBERS, None, Room(0, tmp_path))
     assert full.value.code is ErrorCode.NO_SPACE
@@ -373,7 +374,7 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
 def test_where_the_disk_has_no_room_either_what_fits_into_memory_is_read_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepares: bool
 ) -> None:
-    monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _path: _Usage())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: _Usage())
     path = written(frame(), tmp_path, "csv")
     needs = 8 * path.stat().st_size
 

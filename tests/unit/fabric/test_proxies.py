@@ -83,7 +83,7 @@ async def hub_behind(way, folder):
     await site.start()
     server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
     try:
-        yield site._server.sockets[0].getsockname()[1], server.sockets[0].getsockname()[1], ca.cert
+        yield runner.addresses[0][1], server.sockets[0].getsockname()[1], ca.cert
     finally:
         server.close()
         await runner.cleanup()

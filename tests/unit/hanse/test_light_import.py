@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import hanse
+
 HEAVY = {
     "torch", "numpy", "scipy", "pandas", "kubernetes", "hanse_operations", "hanse_coordinator", "hanse_datapod",
     "hanse_learning", "hanse_privacy", "hanse_genomics",
@@ -29,6 +31,14 @@ def test_importing_the_sdk_loads_nothing_of_hanse_but_itself() -> None:
     loaded = loaded_by("import hanse")
     assert {name for name in loaded if name.startswith("hanse")} == {"hanse"}
     assert not loaded & (HEAVY | {"pydantic", "httpx", "nats", "minio", "aiohttp"})
+
+
+def test_the_sdk_names_the_classes_of_what_it_returns_for_those_who_annotate_with_them() -> None:
+    assert {"AsyncHub", "Hub", "Site", "TrainedModel", "HanseError"} <= set(hanse.__all__)
+    for name in hanse.__all__:
+        assert getattr(hanse, name).__name__ == name
+    with pytest.raises(AttributeError, match="module 'hanse' has no attribute 'Hubs'"):
+        hanse.Hubs  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from hanse.cli import programs, site
+from hanse.cli import site
 from hanse.cli.site import OF_THE_DATAPOD, next_steps
 from hanse_datapod.cli import parser
 from hanse_schemas.schema import GenotypesSchema, OpenSchema
@@ -28,7 +29,7 @@ def test_every_command_of_the_datapod_is_one_of_hanse_site_with_the_same_options
     assert commands - set(OF_THE_DATAPOD) == {"join", "preview"}, "these two need no datapod beside the command line"
     assert set(OF_THE_DATAPOD) <= commands
     told: list[tuple[str, ...]] = []
-    monkeypatch.setattr(programs.os, "execv", lambda _python, words: told.append(tuple(words[1:])))
+    monkeypatch.setattr(os, "execv", lambda _python, words: told.append(tuple(words[1:])))
     for command in OF_THE_DATAPOD:
         for words in (["--home", "north", "--json"], ["--help"]):
             CliRunner().invoke(site.app, [command, *words])

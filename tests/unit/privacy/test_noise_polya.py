@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hanse_privacy.noise import polya
-from hanse_privacy.noise.exact import DISTANCE, LARGEST_SCALE, REACH_LAPLACE
+from hanse_privacy.noise.exact import DISTANCE, LARGEST_SCALE
 from hanse_privacy.noise.polya import keeps_exactly, polya_difference
 from hanse_privacy.noise.polya_weights import SMALL, polya_weights, ratio_in_units
 from hanse_privacy.noise.tables import NoiseTable
-from hanse_privacy.noise.weights import UNIT_BITS
+from hanse_privacy.noise.weights import REACH_LAPLACE, UNIT_BITS
 from known_noise import Told, source
 
 N = 200_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hanse_privacy.noise import exact
+from hanse_privacy.noise import exact, weights
 from hanse_privacy.noise.exact import DISTANCE, discrete_gaussian, discrete_laplace, floored_laplace, geometric
 from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.tables import NoiseTable
@@ -73,7 +73,7 @@ def test_a_gaussian_number_of_two_digits_is_within_the_stated_distance_of_its_la
 
 @pytest.mark.parametrize("scale", [3, 2**20])
 def test_a_laplace_number_is_within_the_stated_distance_of_its_law(scale: int) -> None:
-    coin = exact.exp_in_units(Fraction(-1, scale))
+    coin = weights.exp_in_units(Fraction(-1, scale))
     top, *lower = exact._laplace_digits(Fraction(1, scale), coin)
     laws = [digit.table.law() for digit in (top, *lower)]
     with localcontext(prec=60):
@@ -90,7 +90,7 @@ def test_a_laplace_number_is_within_the_stated_distance_of_its_law(scale: int) -
 
 def test_the_stated_distance_has_room_for_what_is_left_out_of_tables() -> None:
     # Each digit: the ends (2 exp(-REACH^2/2), or exp(-102)), 2^16 probabilities rounded to 2^-160, and the smoothness.
-    reach = 2 * math.exp(-(float(exact.REACH) ** 2) / 2) + math.exp(-exact.REACH_LAPLACE)
+    reach = 2 * math.exp(-(float(weights.REACH) ** 2) / 2) + math.exp(-weights.REACH_LAPLACE)
     rounded, smooth = 2.0**16 / UNITS, 4 * math.exp(-2 * math.pi**2 * float(exact.SMOOTH))
     digits = max(len(exact._gaussian_digits(2**50)), len(exact._laplace_digits(Fraction(1, 2**50), 1)))
     assert (digits + 1) * (reach + rounded + smooth) < DISTANCE

@@ -13,6 +13,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_privacy.pairwise import shamir
 from hanse_privacy.pairwise import shares as sharing
 from hanse_privacy.pairwise.coordination import order_masks
+from hanse_privacy.pairwise.keys import share_key
 from hanse_privacy.pairwise.messages import MaskOrder, ShareRequest
 from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, SharePair, make_shares, open_share, share_checks
 from hanse_privacy.pairwise.site import PairwiseSite
@@ -83,7 +84,7 @@ class Sealed:
 
     def sealing(self, content: bytes) -> bytes:
         """Sealed by site-0 as it should be, whatever the content."""
-        key = sharing.share_key(self.pair, SESSION, "site-0", "site-1")
+        key = share_key(self.pair, SESSION, "site-0", "site-1")
         return sharing._seal(key, content, sharing._share_context(SESSION, "site-0", "site-1", self.request.digest))
 
 

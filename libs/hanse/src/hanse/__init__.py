@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from hanse_fabric.errors import ErrorCode, HanseError
 
 __version__ = "0.1.0"
-__all__ = ["ErrorCode", "HanseError", "aconnect", "connect", "join", "load"]
+__all__ = ["AsyncHub", "ErrorCode", "HanseError", "Hub", "Site", "TrainedModel", "aconnect", "connect", "join", "load"]
+
+_CLASSES = {
+    "AsyncHub": "hanse.aio",
+    "ErrorCode": "hanse_fabric.errors",
+    "HanseError": "hanse_fabric.errors",
+    "Hub": "hanse.hub",
+    "Site": "hanse.site",
+    "TrainedModel": "hanse.trained",
+}
 
 
 def connect(
@@ -142,9 +152,7 @@ def load(path: str | Path, *, record: str | Path | None = None, trusted_key: byt
 
 
 def __getattr__(name: str) -> object:
-    """The errors, which are loaded when they are first used."""
-    if name not in ("ErrorCode", "HanseError"):
+    """The classes of what these functions return and raise, each loaded when it is first used."""
+    if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hanse_fabric import errors
-
-    return getattr(errors, name)
+    return getattr(import_module(_CLASSES[name]), name)

@@ -20,7 +20,7 @@ def prepare(module: nn.Module) -> nn.Module:
     Raises:
         ImportError: where Opacus is not installed.
     """
-    from opacus.grad_sample import register_grad_sampler  # type: ignore[import-not-found]
+    from opacus.grad_sample import register_grad_sampler
 
     def gradients(layer: Any, _given: list[Tensor], of_out: Tensor) -> dict[Any, Tensor]:
         x, *statistics = layer.watched

@@ -1,4 +1,4 @@
-"""What codecs cost and save: `python benchmarks/codecs.py [--json] [--no-link]`.
+"""What codecs cost and save: `python benchmarks/bench_codecs.py [--json] [--no-link]`.
 
 Speed: GiB of an update of normal numbers that are encoded and decoded a second, on one core, the best of some runs. In
 `encode` is all that a site does from arrays to bytes: it looks for numbers that are not finite, codes, and makes the
