@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from hanse.demo import folders
 from hanse.demo.comparison import Comparison
 from hanse.demo.gwas import GwasScenario
 from hanse.demo.report import emit_report
@@ -42,3 +45,17 @@ def test_a_demonstration_plays_in_no_folder_in_which_something_is(tmp_path: Path
         (tmp_path / "hub").mkdir(exist_ok=True)
         with pytest.raises(HanseError, match=r"--dir: .* is there already, and not empty"):
             create(tmp_path, seed=1)
+
+
+def test_two_demonstrations_that_begin_in_one_second_have_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Now(datetime):
+        @classmethod
+        def now(cls) -> Self:
+            return cls(2026, 11, 28, 12, 0, 0)
+
+    monkeypatch.setattr(folders, "datetime", Now)
+    monkeypatch.chdir(tmp_path)
+    made = [Scenario.create(None, sites=4, rounds=1, seed=1).folder for _ in range(3)]
+    assert made == [tmp_path / ".hanse/demo" / f"20261128-120000{number}" for number in ("", "-2", "-3")]
