@@ -43,6 +43,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_fabric.tensors.digest": (f"{_FABRIC}/test_object_refs.py",),
     "hanse_fabric.chain": (f"{_FABRIC}/test_chained_log.py",),
     "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
+    "hanse_fabric.messages.explained": (f"{_FABRIC}/test_message_limits.py", f"{_FABRIC}/test_nearest_key.py"),
     "hanse_reduction.finite": (f"{_AGGREGATOR}/test_refusals.py",),
     "hanse_reduction.engine": (
         f"{_AGGREGATOR}/test_one_job.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",

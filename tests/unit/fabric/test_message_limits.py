@@ -20,7 +20,8 @@ from pydantic import (
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import base
-from hanse_fabric.messages.base import Frozen, Message, explain
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.names import Slug
 from hanse_fabric.strict_json import SMALL
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_what_the_whole_job_says_wrong_is_told_in_the_words_of_its_check() -> No
         (lambda: check_train({"optimizer": {"name": "sgdd"}}), "sgd"),
         (lambda: check_train({"algorithm": {"name": "fedprx"}}), "fedprox"),
         (lambda: check_train({"loss": "cros_entropy"}), "cross_entropy"),
+        (lambda: check_train({"schedule": {"name": "cosin"}}), "cosine"),
         (lambda: check_strategy({"reduction": {"name": "medain"}}), "median"),
         (lambda: check_model({"name": "mpl"}), "mlp"),
         (lambda: check_chain([{"name": "zstdd"}]), "zstd"),
@@ -74,7 +76,7 @@ def test_what_the_whole_job_says_wrong_is_told_in_the_words_of_its_check() -> No
 def test_a_typo_in_a_choice_names_the_nearest_one(given: Callable[[], object], meant: str) -> None:
     with pytest.raises(HanseError, match=rf", did you mean {meant}\?") as caught:
         given()
-    assert "message:" not in caught.value.message
+    assert not any(word in caught.value.message for word in ("message:", "()", "Input tag"))
 
 
 def test_sections_that_are_checked_apart_name_it_too(tmp_path: Path) -> None:
@@ -151,3 +153,19 @@ def test_a_preparation_s_typo_names_the_nearest_setting() -> None:
     with pytest.raises(HanseError, match=r"scale: Extra inputs are not permitted") as caught:
         completed(Prepare(columns=({"name": "sex", "scale": "robust"},)), SCHEMA)
     assert "did you mean scale?" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        ({"name": "focal", "gamma": "x"}, "train: loss.gamma: Input should be a valid number, unable to parse"),
+        ({"nam": "focal"}, "train: loss: name is needed, which says what it is (given {'nam': 'focal'})"),
+        ({"name": "fokal"}, "train: loss: name: one of 'focal', 'cross_entropy', 'binary', 'huber' is needed, did "),
+        ("fokal", "train: loss: Input should be 'cross_entropy', 'binary' or 'mse', or a section is needed, as {key: "),
+    ],
+)  # fmt: skip
+def test_where_a_word_or_a_section_may_stand_a_wrong_section_is_not_called_a_wrong_word(loss: Any, said: str) -> None:
+    with pytest.raises(HanseError) as caught:
+        check_train({"loss": loss})
+    assert caught.value.message.startswith(said)
+    assert ("Input should be 'cross_entropy'" in caught.value.message) == (loss == "fokal")

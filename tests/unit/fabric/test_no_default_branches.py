@@ -20,7 +20,7 @@ ALLOWED = {
     "libs/hanse/src/hanse/views.py: describe": SHOWS,
     "libs/hanse_site/src/hanse_site/showing.py: schema_lines": SHOWS,
     "services/datapod/src/hanse_datapod/data/load.py: _in_a_line": SHOWS,
-    "libs/hanse_fabric/src/hanse_fabric/messages/base.py: _nearest_value": "of pydantic's errors, two name a key",
+    "libs/hanse_fabric/src/hanse_fabric/messages/explained.py: _nearest_value": "of pydantic's errors, two name a key",
     "libs/hanse_genomics/src/hanse_genomics/files/fam.py: read_fam": "PLINK: every other code is an unknown sex",
     "services/datapod/src/hanse_datapod/worker/foreign/code.py: _failed": "whatever else it says, the code has raised",
     "services/coordinator/src/hanse_coordinator/watching/past.py: take": "events of other kinds are overtaken by later",

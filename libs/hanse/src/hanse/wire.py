@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from hanse.calls import Call
 from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.proxies import proxy_for
 from hanse_schemas.http.errors import ErrorAnswer
 from hanse_schemas.http.reading import read

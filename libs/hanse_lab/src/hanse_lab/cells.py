@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job, Participation

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.text_files import read_yaml
 from hanse_lab.measured import Finding, Measured
 from hanse_lab.summary import Held, Summary

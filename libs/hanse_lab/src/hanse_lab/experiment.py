@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.text_files import read_yaml
 
 Spurious = Literal["none", "rotated", "coloured"]

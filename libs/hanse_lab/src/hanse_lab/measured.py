@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_lab.tables import markdown
 
 Finding = Literal["reproduced", "in part", "not reproduced", "cannot be told", "not attempted"]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_lab.cells import Cell
 from hanse_lab.play import CellOutcome
 

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ValidationError
 from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Bound, Task, TaskKind
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.names import derive_seed
 from hanse_learning.config import TrainConfig, check_model, check_train, patience_of

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced, StudyJob
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes

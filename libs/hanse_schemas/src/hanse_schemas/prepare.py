@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.nearest import meant
 from hanse_schemas import metrics
 from hanse_schemas.preparation import Finite, Name, Preparation, Value, prepared_schema

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 
 FIELD = "resources"
 """Of the section `train`, for built-in trainers and for site code alike."""

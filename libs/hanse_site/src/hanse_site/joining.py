@@ -19,7 +19,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.participants import Consent
 from hanse_fabric.proxies import refusals, refused_by_proxy, session_options
 from hanse_fabric.tls import client_context

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_schemas.http.joining import ToConsent
 from hanse_schemas.http.participants import ParticipantView
 from hanse_schemas.http.projects import ProjectView

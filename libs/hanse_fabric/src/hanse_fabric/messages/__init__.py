@@ -1,9 +1,10 @@
 """Every message on the bus. One module per conversation; `base` has their common form."""
 
-from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
+from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message
 from hanse_fabric.messages.doors import DoorRequest, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
 from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.masking import (
     CompensatorRecord,
     Compensators,

@@ -8,20 +8,15 @@ administrators please, so the previous version stays understood.
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ConfigDict, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
-from hanse_fabric.messages.nearest import nearest_key, nearest_of
-from hanse_fabric.messages.places import place_of
-from hanse_fabric.names import IN_WORDS
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.strict_json import SMALL, JsonLimits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -118,79 +113,6 @@ class Message(Frozen):
         except HanseError:
             return False
         return schema.startswith(f"{cls.schema_id.rpartition('/')[0]}/") and schema not in cls.understood()
-
-
-_LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
-_LIST_EXPECTED = "a list is needed, as [one, another]"
-"""What people who write YAML and JSON call it."""
-_SECTIONS = frozenset({"dict_type", "model_type", "model_attributes_type"})
-_KINDS = {
-    list: "a list", tuple: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
-    date: "a date", datetime: "a date", type(None): "nothing",
-}  # fmt: skip
-_TOLD = 5
-_OF_PYDANTIC = "Value error, "
-"""What it puts before the words of our own checks."""
-
-
-def explain(error: ValidationError, form: object = None) -> str:
-    """A validation error in one line: each field, what was given, what was expected.
-
-    Args:
-        form: the model that was expected: of a key that it has not, the nearest that it has is told. Of what was given
-            for one that holds secrets nothing is told.
-    """
-    hides = _holds_secrets(form)
-    told: dict[tuple[str, str], list[str]] = {}
-    items = error.errors(include_url=False)
-    for item in sorted(items, key=_is_of_the_whole)[:_TOLD]:
-        field = ".".join(map(str, place_of(form, item["loc"])))
-        shown = repr(item.get("input"))
-        shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        wanted = expected(item)
-        if item["type"] == "extra_forbidden":
-            meant = nearest_key(form, item["loc"])
-            wanted += f", did you mean {meant}?" if meant else ""
-        elif (meant := _nearest_value(item)) is not None:
-            wanted += f", did you mean {meant}?"
-        of_whole = not field and item["type"] == "value_error"  # it says itself which fields do not go together
-        told.setdefault((field, "" if hides or of_whole else f" (given {shown})"), []).append(wanted)
-    return "; ".join(
-        f"{field}: {', or '.join(each)}".removeprefix(": ") + given for (field, given), each in told.items()
-    )
-
-
-def expected(item: ErrorDetails) -> str:
-    """What was expected, in our words where pydantic's are for programmers."""
-    if item["type"] in _LISTS:
-        return _LIST_EXPECTED
-    if item["type"] in _SECTIONS:
-        return f"a section is needed, as {{key: value}}, not {_KINDS.get(type(item['input']), 'another kind of value')}"
-    said = item["msg"].removeprefix(_OF_PYDANTIC)
-    return IN_WORDS.get(item["ctx"]["pattern"], said) if item["type"] == "string_pattern_mismatch" else said
-
-
-def _is_of_the_whole(item: ErrorDetails) -> bool:
-    """False for a key that the whole has not, and so first: what else is wrong often follows from it."""
-    return not (item["type"] == "extra_forbidden" and len(item["loc"]) == 1)
-
-
-def _nearest_value(item: ErrorDetails) -> str | None:
-    """Of few values that may stand there, the one that was probably meant."""
-    context = item.get("ctx") or {}
-    match item["type"]:
-        case "literal_error" | "enum":
-            given, known = item.get("input"), context.get("expected")
-        case "union_tag_invalid":
-            given, known = context.get("tag"), context.get("expected_tags")
-        case _:
-            return None
-    return nearest_of(given, re.findall(r"'([^']*)'", str(known))) if isinstance(given, str) else None
-
-
-def _holds_secrets(form: object) -> bool:
-    fields = getattr(form, "model_fields", {}).values()
-    return any(SecretStr in (field.annotation, *get_args(field.annotation)) for field in fields)
 
 
 def _holds(body: object, field: str) -> bool:

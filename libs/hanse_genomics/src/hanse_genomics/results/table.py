@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.files.snps import CommonSnps

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.plugin_methods import require_method
 from hanse_fabric.plugins import CODECS
 from hanse_fabric.plugins import names as names_in

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_learning.config.combinations import check_groups, check_training_of
 from hanse_learning.config.models import (
     BUILT_IN,

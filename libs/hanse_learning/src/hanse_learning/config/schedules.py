@@ -110,7 +110,7 @@ class PolynomialConfig(_Falling):
     power: float = Field(default=1.0, gt=0, le=100)
 
 
-def _named(given: Any) -> str:
+def _name(given: Any) -> str:
     name = given.get("name", "decay") if isinstance(given, Mapping) else getattr(given, "name", "decay")
     return str(name)
 
@@ -121,7 +121,7 @@ ScheduleConfig = Annotated[
     | Annotated[MilestonesConfig, Tag("milestones")]
     | Annotated[CosineConfig, Tag("cosine")]
     | Annotated[PolynomialConfig, Tag("polynomial")],
-    Discriminator(_named),
+    Discriminator(_name),
 ]
 """Where no name is given: `decay`."""
 

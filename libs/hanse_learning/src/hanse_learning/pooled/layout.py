@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.masking import MOST_COUNTS
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_schemas.job import Evaluation, Job

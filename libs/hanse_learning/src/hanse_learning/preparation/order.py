@@ -16,7 +16,8 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_schemas.prepare import MOST_COLUMNS, NumberRule, Rule
 
 KEY_BITS = 64

@@ -15,7 +15,8 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add, clip_left
 from hanse_privacy.noise.source import NoiseSource

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 
 Form = TypeVar("Form", bound=BaseModel)
 

@@ -26,7 +26,7 @@ from hanse_fabric.messages import (
     StudyJob,
     Task,
 )
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.tensors.file import own_header
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_reduction.engine import Engine

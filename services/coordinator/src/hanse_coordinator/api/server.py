@@ -22,7 +22,7 @@ from hanse_coordinator.people.cookies import SAFE
 from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import expected, explain
+from hanse_fabric.messages.explained import expected, explain
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS

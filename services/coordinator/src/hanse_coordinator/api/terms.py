@@ -12,7 +12,7 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import VerifyKey
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.participants import Consent, ParticipantRecord
 from hanse_fabric.names import Digest
 from hanse_schemas.http.joining import AskChallenge, Consented, Preview, ToConsent, check_clocks

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.text_files import parse_yaml
 from hanse_schemas.csv_form import Decimal, Encoding, Separator

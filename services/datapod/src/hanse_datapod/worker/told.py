@@ -13,7 +13,7 @@ from hanse_datapod.worker.port import DataState, DataSummary, DeviceReport, Work
 from hanse_datapod.worker.sandbox.terms import Confinement
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.messages.objects import MOST_TEXT
 from hanse_fabric.names import Digest, StepKey
 

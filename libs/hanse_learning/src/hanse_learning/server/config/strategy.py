@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.explained import explain
 from hanse_learning.server.config.contract import AnyOptimizer, AnyReduction, OptimizerConfig, ReductionConfig
 from hanse_learning.server.config.optimizers import NoOptimizerConfig
 from hanse_learning.server.config.reductions import WeightedMeanConfig

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from hanse_datapod.worker.port import DeviceReport
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.text_files import read_yaml
 from hanse_schemas.resources import Resources
 

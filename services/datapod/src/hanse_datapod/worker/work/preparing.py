@@ -15,7 +15,7 @@ from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.explained import explain
 from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_learning.preparation.contributions import contributed
 from hanse_learning.preparation.histograms import histograms
