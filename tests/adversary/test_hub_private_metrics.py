@@ -26,7 +26,7 @@ from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_schemas.schema import ArraySchema
 
-EPSILON, TESTED = 0.1, 2000
+EPSILON, TESTED = 0.1, 20_000
 RULES = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
     "privacy": {"required": True, "epsilon": 100.0}, "schema": ArraySchema(shape=(1,), task="regression"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.server.answering import answer
 from hanse_datapod.worker.server.studies import StudyServer
 from hanse_datapod.worker.server.training import TrainingServer
+
+_ALONE = threading.Lock()
+"""Sites learn in processes of their own. Here they share torch's generator: two that begin models at once would have
+other ones than their seed says."""
 
 
 class InThread:
@@ -38,7 +43,7 @@ class InThread:
         frames: list[dict[str, Any]] = []
         server = self._server or (StudyServer(_heard) if self._studies else TrainingServer(_heard, _nothing))
         self._server = None  # who gives up a request ends its server, and the data that it keeps, as with a process
-        await asyncio.to_thread(answer, body, server.do, frames.append)
+        await asyncio.to_thread(_answer_alone, body, server, frames)
         self._server = server
         [done] = frames
         if done["kind"] == "error":
@@ -49,6 +54,11 @@ class InThread:
 def on(data: DataSettings, code: Path | None = None, foreign: ForeignSettings | None = None) -> ProcessWorker:
     """The worker for these data: of studies where they are genotypes, else of training."""
     return ProcessWorker(data, InThread(studies=data.is_genotypes), code, foreign=foreign)
+
+
+def _answer_alone(body: dict[str, Any], server: StudyServer | TrainingServer, frames: list[dict[str, Any]]) -> None:
+    with _ALONE:
+        answer(body, server.do, frames.append)
 
 
 def _heard(progress: dict[str, Any]) -> None:
