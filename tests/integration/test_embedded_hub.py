@@ -15,14 +15,13 @@ import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import SERVICES
+from hanse.embedded.nursery import SERVICES, NurseryKind
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.issuing import issued_at
 from hanse_fabric.bus.jwt import credentials, read_credentials, user_jwt
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
-from shared_nursery import shared_nursery
 
 PROCESSES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator", "compensator"}
 
@@ -32,10 +31,11 @@ def gone(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hubs fork their services in one process, which is else each hub's own: so it is in the last test here."""
-    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EmbeddedHub, "services_from", kind)
+def services(services_nursery: NurseryKind) -> Iterator[None]:
+    """Hubs fork their services in one process, which is else each hub's own: so is that of the one that cannot
+    start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedHub, "services_from", services_nursery)
         yield
 
 
@@ -121,13 +121,14 @@ async def test_a_killed_service_is_started_again_at_the_same_place(tmp_path: Pat
 async def test_a_hub_that_cannot_start_says_why_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EmbeddedHub, "services_from", SERVICES)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with taken:
         port = taken.sockets[0].getsockname()[1]
-        with pytest.raises(HanseError, match="another program listens on it") as caught:
-            await EmbeddedHub(tmp_path / "hub", http_port=port).__aenter__()
+        with monkeypatch.context() as patch:
+            patch.setattr(EmbeddedHub, "services_from", SERVICES)
+            with pytest.raises(HanseError, match="another program listens on it") as caught:
+                await EmbeddedHub(tmp_path / "hub", http_port=port).__aenter__()
     assert str(port) in caught.value.message
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert all(gone(pid) for pid in left)
