@@ -36,13 +36,13 @@ MODES = ("compensator", "pairwise")
 SERVICES = ["coordinator", "aggregator", "compensator", "nats-server", "object-store"]
 COHORTS = ("east", "north", "south")
 PLAN = StudyPlan(
-    snps=1500,
+    snps=1000,
     cohorts=tuple(CohortPlan(name, 40 + 10 * at, 70 - 10 * at) for at, name in enumerate(COHORTS)),
     seed=11,
     missing=0.02,
     covariates=(Covariate("AGE", 60, 10, log_odds=0.3),),
 )
-SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 4}
+SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 3}
 
 
 @dataclass
