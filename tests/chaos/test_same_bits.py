@@ -37,8 +37,8 @@ SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "1"))
 # The first fits on the bus, the others go through the object store.
 KERNEL = {"name": "cnn", "channels": [4, 8], "hidden": 16, "normalization": "kernel", "kernel": {"final_dropout": 0}}
 WIDE = {"name": "mlp", "hidden": [384, 128]}
-PLAIN = {"steps": 6, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05}}
-MOMENTUM = {"steps": 6, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+PLAIN = {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05}}
+MOMENTUM = {"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 
 
 def job(kind: str, *, disturbed: bool) -> dict[str, object]:
@@ -54,6 +54,7 @@ def job(kind: str, *, disturbed: bool) -> dict[str, object]:
         "train": PLAIN if kind == "inline" else MOMENTUM,
         "strategy": {"reduction": {"name": "weighted_mean"}, "optimizer": {"name": "adam", "lr": 0.01}},
         "checkpoint_every": 5,
+        "evaluate": {"every": 2},
         "seed": 12 if kind == "pairwise" else 11,
         **masking,
         **differences,
