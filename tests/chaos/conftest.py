@@ -1,5 +1,6 @@
-"""What starts here is forked. What is killed, where bits are compared, starts again elsewhere: in `test_same_bits.py`
-as in a container (`restart_as_programs`), else in another nursery, which orders what it hashes otherwise."""
+"""What starts here is forked. Services that are killed, where bits are compared, start again elsewhere: in one test of
+`test_same_bits.py` as in a container (`restart_as_programs`), else in another nursery, which orders what it hashes
+otherwise."""
 
 from __future__ import annotations
 

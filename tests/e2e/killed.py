@@ -8,21 +8,21 @@ import signal
 
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import Nursery
+from hanse.embedded.nursery import SERVICES, Nursery
 
 
 async def restart_as_programs(hub: EmbeddedHub) -> None:
-    """What has started was forked, which is cheap; what ends from now on starts again as in a container: each time a
-    program of its own, which orders what it hashes anew."""
+    """What has started was forked, which is cheap; services that end from now on start again as in a container: each
+    time a program of its own, which orders what it hashes anew. (Of sites, test_nursery_run.py has one.)"""
     await restart_in(hub, None)
 
 
 async def restart_in(hub: EmbeddedHub, others: Nursery | None) -> None:
-    """What ends from now on starts again in another nursery, where that forks such processes: one that orders what it
-    hashes otherwise than the first. Where there is none, it is a program."""
+    """Services that end from now on start again in another nursery, one that orders what it hashes otherwise than the
+    first. Where there is none, they are programs."""
     for child, _ in hub.supervisor._children:
         await child.wait_ready(60)
-        if others is None or not others._kind.modules.isdisjoint(child.spec.argv):
+        if not SERVICES.modules.isdisjoint(child.spec.argv):
             child._nursery = others
 
 
