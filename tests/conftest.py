@@ -20,7 +20,7 @@ from hypothesis import settings
 
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, SERVICES
+from hanse.embedded.nursery import DATAPODS, SERVICES, NurseryKind
 from hanse_fabric import garbage
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
@@ -157,11 +157,17 @@ def weed(new_weed: Callable[..., Weed]) -> Weed:
 
 
 @pytest.fixture(scope="session")
-def shared_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """From here on the session's hubs fork their services in one process, but where a module's fixture says
-    otherwise."""
-    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EmbeddedHub, "services_from", kind)
+def services_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
+    """Where the session's hubs may fork their services."""
+    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind:
+        yield kind
+
+
+@pytest.fixture(scope="session")
+def shared_services(services_nursery: NurseryKind) -> Iterator[None]:
+    """From here on the session's hubs fork their services there, but where a module's fixture says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedHub, "services_from", services_nursery)
         yield
 
 

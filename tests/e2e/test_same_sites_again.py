@@ -4,11 +4,13 @@ coordinator, compensator and aggregator are killed, and the round's model is the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 import hanse
 from e2e.killed import kill_of
@@ -35,13 +37,22 @@ class Spoiling:
         return Fate.TAMPERED if site.index == 1 and task.step == "r1-train" else Fate.ANSWERS
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedHub]:
+    async with EmbeddedHub(tmp_path_factory.mktemp("spoilt") / "hub") as made:
+        yield made
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("mode", ["compensator", "pairwise"])
-async def test_all_three_are_asked_once_more_although_the_services_are_killed(tmp_path: Path, mode: str) -> None:
-    async with EmbeddedHub(tmp_path / "hub") as hub, asyncio.TaskGroup() as group:
+async def test_all_three_are_asked_once_more_although_the_services_are_killed(
+    hub: EmbeddedHub, tmp_path: Path, mode: str
+) -> None:
+    async with asyncio.TaskGroup() as group:
         spoiling, models = Spoiling(), dict[int, Array]()
         with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
-            project = await asyncio.to_thread(client.projects.create, "spoilt", schema={"kind": "open"})
+            project = await asyncio.to_thread(client.projects.create, mode, schema={"kind": "open"})
             at_work = []
             for index in range(SITES):
                 site = LightSite(

@@ -16,6 +16,8 @@ import hanse
 from certificates import ThrowawayCa
 from e2e.deployed import START, completed, honest, site, start_job
 from e2e.tls_hub import TlsHub, lay_certificate
+from forked_services import forked_services
+from hanse.embedded.nursery import NurseryKind
 from hanse.hub import Project
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -27,13 +29,14 @@ LARGE = {"weight": np.zeros((200, 200), np.float32)}
 
 
 @pytest.fixture(scope="module")
-def tls_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsHub]:
-    hub = TlsHub(tmp_path_factory.mktemp("tls"))
-    try:
-        hub.start()
-        yield hub
-    finally:
-        hub.stop()
+def tls_hub(services_nursery: NurseryKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsHub]:
+    with forked_services(services_nursery) as services:
+        hub = TlsHub(tmp_path_factory.mktemp("tls"), services)
+        try:
+            hub.start()
+            yield hub
+        finally:
+            hub.stop()
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ PROJECTS = ("one-of-two", "other-of-two")
 def job(epsilon: float | None) -> dict[str, Any]:
     body: dict[str, Any] = {
         "rounds": 1, "participants": {"minimum": 1, "deadline": 120}, "model": {"name": "logistic"},
-        "train": {"epochs": 1, "batch_size": 64}, "evaluate": {"every": 0},
+        "train": {"epochs": 1, "batch_size": "all"}, "evaluate": {"every": 0},
     }  # fmt: skip
     noise = {"placement": "local", "mechanism": "dp_sgd", "epsilon": epsilon}
     return body if epsilon is None else body | {"privacy": noise}
@@ -54,9 +54,9 @@ def test_what_a_site_has_spent_in_one_project_it_cannot_spend_in_another(
     until(lambda: all(online(project) for project in projects))
     completed(triage.run(job(8.0)))
     assert 7.5 < spent(ledger)[PROJECTS[0]] <= 8.0
-    refused = stroke.run(job(16.0))
+    refused = stroke.run(job(19.0))
     refused.wait()
-    assert refused.state == "failed", "some twelve are left of twenty, in both projects together"
+    assert refused.state == "failed", "with what the other project has spent that is more than twenty"
     assert "the budget of north does not suffice" in refused.view.reason
     completed(stroke.run(job(1.0)))
     both = spent(ledger)

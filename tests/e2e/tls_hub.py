@@ -6,7 +6,6 @@ import asyncio
 import os
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import httpx
 
 import hanse
 from certificates import Pair, ThrowawayCa
+from forked_services import ForkedService, ForkedServices
 from hanse.hub import Hub
 from hanse_fabric import tls
 from hanse_fabric.bus.authority import BusAuthority
@@ -36,17 +36,19 @@ _SERVICES = {
 
 
 class TlsHub:
-    """A hub in `folder` with certificates of `ca`. Its bus lets in only clients with one of them."""
+    """A hub in `folder` with certificates of `ca`. Its bus lets in only clients with one of them. Its services are
+    forked by `services`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, services: ForkedServices) -> None:
         self.folder = folder
+        self._services = services
         self.ca = ThrowawayCa(folder)
         self.server, self.client_pair = self.ca.issue("server"), self.ca.issue("client")
         self.authority = BusAuthority(folder / "authority")
         self.api_key = make_api_key().text
         self.bus_port, self.http_port, *self._health = free_ports(6)
         self._store_port, self._store_tls_port = free_ports(2, shifted=10_000)
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes] | ForkedService] = []
         self._servers: list[Program] = []
 
     @property
@@ -113,9 +115,11 @@ class TlsHub:
             }  # fmt: skip
         return {f"HANSE_{name}": str(value) for name, value in settings.items()}
 
-    def start_service(self, module: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def start_service(self, module: str, environment: dict[str, str]) -> ForkedService:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
-        return self._start([sys.executable, "-m", module], clean | environment)
+        service = self._services.start(module, clean | environment, self.folder / "log")
+        self._processes.append(service)
+        return service
 
     def stop(self) -> None:
         for process in reversed(self._processes):
@@ -134,14 +138,11 @@ class TlsHub:
 
     def _start_server(self, program: Program) -> None:
         self._servers.append(program)
-        self._start(list(program.argv), dict(os.environ))
-        self._wait(program.answers)
-
-    def _start(self, argv: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self.folder)
-        self._processes.append(process)
-        return process
+            self._processes.append(
+                subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+            )
+        self._wait(program.answers)
 
     def _is_ready(self, port: int) -> bool:
         try:

@@ -21,6 +21,8 @@ import numpy as np
 import psutil
 import pytest
 
+from forked_services import ForkedService, ForkedServices, forked_services
+from hanse.embedded.nursery import NurseryKind
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.identity.sealing import SealingKey
@@ -47,7 +49,7 @@ PLAN = RingPlan(
 
 @dataclass
 class Replica:
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedService
     health: str
 
     def ready(self) -> bool:
@@ -144,8 +146,8 @@ def server(new_nats: Callable[..., NatsServer]) -> NatsServer:
 
 
 @contextlib.contextmanager
-def replicas(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
-    """Starts replicas that share the key, and ends them."""
+def replicas(server: NatsServer, weed: Any, key_file: Path, services: ForkedServices | None = None) -> Iterator[Start]:
+    """Starts replicas that share the key, and ends them: programs, or forked by `services`."""
     started: list[Replica] = []
     pair = store_keys(weed.folder)["compensator"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
@@ -159,12 +161,9 @@ def replicas(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
     }
 
     def begin() -> Replica:
-        port = free_ports(1)[0]
-        with key_file.with_suffix(".log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "hanse_compensator"],
-                env=environment | {"HANSE_HEALTH_PORT": str(port)}, stderr=log, stdout=log,
-            )  # fmt: skip
+        port, log = free_ports(1)[0], key_file.with_suffix(".log")
+        own = environment | {"HANSE_HEALTH_PORT": str(port)}
+        process = program(own, log) if services is None else services.start("hanse_compensator", own, log)
         started.append(Replica(process, f"http://127.0.0.1:{port}"))
         return started[-1]
 
@@ -176,16 +175,24 @@ def replicas(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
             replica.process.wait(60)
 
 
+def program(environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as file:
+        return subprocess.Popen([sys.executable, "-m", "hanse_compensator"], env=environment, stderr=file, stdout=file)
+
+
 @pytest.fixture
-def start(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
+def start(services_nursery: NurseryKind, server: NatsServer, weed: Any, key_file: Path) -> Iterator[Start]:
     """Starts replicas of the test's own."""
-    with replicas(server, weed, key_file) as begin:
+    with (
+        forked_services(services_nursery) as services,
+        replicas(server, weed, key_file, services) as begin,
+    ):
         yield begin
 
 
 @pytest.fixture(scope="module")
 def standing(server: NatsServer, weed: Any, key_file: Path) -> Iterator[Replica]:
-    """A replica for the tests up to that which ends it."""
+    """A replica for the tests up to that which ends it: a program, whose memory is its own."""
     with replicas(server, weed, key_file) as begin:
         yield begin()
 
@@ -269,25 +276,27 @@ async def test_the_compensator_ends_in_order_at_sigterm(standing: Replica) -> No
     assert await asyncio.to_thread(standing.process.wait, 60) == 0
 
 
-def test_the_compensators_key_is_readable_by_its_owner_alone_and_shown_by_a_command(tmp_path: Path) -> None:
+def test_the_compensators_key_is_readable_by_its_owner_alone_and_shown_by_a_command(
+    services_nursery: NurseryKind, tmp_path: Path
+) -> None:
     key_file = tmp_path / "new" / "compensator.key"
-    printed = {
-        subprocess.run(
-            [sys.executable, "-m", "hanse_compensator", "key"],
-            env=os.environ | {"HANSE_COMPENSATOR_KEY": str(key_file)},
-            capture_output=True, text=True, check=True, timeout=60,
-        ).stdout
-        for _ in range(2)
-    }  # fmt: skip
+    environment = os.environ | {"HANSE_COMPENSATOR_KEY": str(key_file)}
+    printed = subprocess.run(
+        [sys.executable, "-m", "hanse_compensator", "key"], env=environment, capture_output=True, text=True, check=True,
+        timeout=60,
+    ).stdout  # fmt: skip
+    with forked_services(services_nursery) as services:  # once more: it makes no other one
+        assert services.start("hanse_compensator", environment, tmp_path / "again", "key").wait(60) == 0
+    assert (tmp_path / "again").read_text() == printed
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-    assert {base64.b64decode(text) for text in printed} == {SealingKey.load(key_file).public_bytes}
+    assert base64.b64decode(printed) == SealingKey.load(key_file).public_bytes
 
 
 async def test_a_request_survives_kills_and_is_answered_alike_by_all(start: Start, coordinator: Coordinator) -> None:
     """A replica is killed while it sums; another answers; a third, asked again, answers the same."""
     sites = masked_sites("killed", 5)
     await coordinator.enrol(sites)
-    request = coordinator.request(sites, "r1-train-1", MaskShape(u32=8_000_000))
+    request = coordinator.request(sites, "r1-train-1", MaskShape(u32=4_000_000))
     first = start()
     await first.wait_ready()
     await coordinator.submit(request)

@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 from certificates import ThrowawayCa
+from forked_services import ForkedService, forked_services
+from hanse.embedded.nursery import NurseryKind
 from hanse_fabric import tls
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
@@ -42,9 +44,10 @@ JOB = {"rounds": 1, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 class Replica:
     """A running coordinator."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes] | ForkedService
     url: str
     health: str
+    log: Path
 
     def stop(self) -> int:
         self.process.terminate()
@@ -66,15 +69,17 @@ def api_key() -> str:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory, api_key: str) -> Iterator[Start]:
-    """Starts a replica on a bus; the test waits until it is ready."""
-    started: list[subprocess.Popen[str]] = []
+def start(services_nursery: NurseryKind, tmp_path_factory: pytest.TempPathFactory, api_key: str) -> Iterator[Start]:
+    """Starts a replica on a bus, forked or as a program; the test waits until it is ready."""
+    started: list[subprocess.Popen[bytes] | ForkedService] = []
     folder = tmp_path_factory.mktemp("coordinators")
     key_file = folder / "key"
     key_file.write_text(api_key)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
 
-    def begin(bus: NatsServer, name: str = "one", scheme: str = "http", **settings: Path | str) -> Replica:
+    def begin(
+        bus: NatsServer, name: str = "one", scheme: str = "http", program: bool = False, **settings: Path | str
+    ) -> Replica:
         http, health = free_ports(2)
         own = {
             "HANSE_BUS_URL": bus.url,
@@ -87,15 +92,22 @@ def start(tmp_path_factory: pytest.TempPathFactory, api_key: str) -> Iterator[St
             "HANSE_INSTANCE": name,
         } | settings
         environment = clean | {key: str(value) for key, value in own.items()}
-        argv = [sys.executable, "-m", "hanse_coordinator"]
-        process = subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+        log = folder / f"{len(started)}.log"
+        process: subprocess.Popen[bytes] | ForkedService
+        if program:
+            argv = [sys.executable, "-m", "hanse_coordinator"]
+            with log.open("ab") as file:
+                process = subprocess.Popen(argv, env=environment, stderr=file)
+        else:
+            process = services.start("hanse_coordinator", environment, log)
         started.append(process)
-        return Replica(process, f"{scheme}://127.0.0.1:{http}", f"{scheme}://127.0.0.1:{health}")
+        return Replica(process, f"{scheme}://127.0.0.1:{http}", f"{scheme}://127.0.0.1:{health}", log)
 
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate(timeout=60)
+    with forked_services(services_nursery) as services:
+        yield begin
+        for process in started:
+            process.kill()
+            process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +119,7 @@ def pair(nats_server: NatsServer, start: Start) -> tuple[Replica, Replica]:
 async def ready(replica: Replica, client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(60):
         while True:
-            assert replica.process.poll() is None, replica.process.communicate()[1][-2000:]
+            assert replica.process.poll() is None, replica.log.read_text()[-2000:]
             try:
                 if (await client.get(f"{replica.health}/readyz")).status_code == 200:
                     return
@@ -262,7 +274,7 @@ async def test_the_coordinator_at_rest_takes_little_memory(nats_server: NatsServ
     taken = []
     async with client_of(api_key) as client:
         for name in ("one", "two", "three"):  # one start in ten takes 5 MiB more, by where its libraries come to lie
-            replica = start(nats_server, name)
+            replica = start(nats_server, name, program=True)
             await ready(replica, client)
             (await client.get(f"{replica.url}/v1/status")).raise_for_status()
             taken.append(own_memory(replica.process.pid) / 2**20)
@@ -274,5 +286,4 @@ async def test_the_coordinator_at_rest_takes_little_memory(nats_server: NatsServ
 async def test_a_taken_port_ends_it_with_a_line_that_says_so(nats_server: NatsServer, start: Start) -> None:
     other = start(nats_server, HANSE_HTTP_PORT=str(nats_server.port))
     assert other.process.wait(60) == 10
-    assert other.process.stderr is not None
-    assert "HANSE_HTTP_PORT" in other.process.stderr.read()
+    assert "HANSE_HTTP_PORT" in other.log.read_text()

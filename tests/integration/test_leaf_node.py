@@ -187,6 +187,7 @@ async def test_a_leaf_that_was_not_there_when_a_site_was_revoked_does_not_let_it
                     raise
             else:
                 await bus.close()
+            await asyncio.sleep(0.05)
 
     with pytest.raises(HanseError) as refusal:
         await asyncio.wait_for(come_back(), WITHIN_S)

@@ -7,28 +7,29 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, SERVICES, ForkedProcess, Nursery, NurseryKind
+from hanse.embedded.nursery import SERVICES, ForkedProcess, Nursery, NurseryKind
 from hanse_fabric.identity.secrets import make_join_token
-from shared_nursery import shared_nursery
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
+OWN = replace(SERVICES, program=(SERVICES.program[0], "hanse_compensator.service"))
+"""A nursery of a test's own, which loads one service alone."""
 NOBODY = "http://127.0.0.1:9"
 ENVIRONMENT = {"HANSE_TOKEN": make_join_token().text}
 
 
-@pytest.fixture(scope="module")
-def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
-    """A nursery of sites that several tests share, as several deployments may."""
-    with shared_nursery(DATAPODS, tmp_path_factory.mktemp("sites")) as kind:
-        yield kind
+@pytest.fixture
+def sites(shared_sites: None) -> NurseryKind:
+    """A nursery of sites that several tests share, as several deployments may: the session's."""
+    return Deployment.sites_from
 
 
 def waiting(home: Path) -> tuple[str, ...]:
@@ -68,10 +69,8 @@ async def gone(process: psutil.Process) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(
-    shared_sites: NurseryKind, tmp_path: Path
-) -> None:
-    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
+async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(sites: NurseryKind, tmp_path: Path) -> None:
+    async with Nursery(sites, tmp_path / "nursery.log") as nursery:
         argv = (sys.executable, "-m", "hanse_datapod", "verify-log", "--home", str(tmp_path / "none"))
         forked = await nursery.fork("once", argv, {}, tmp_path / "once.log")
         assert forked is not None
@@ -81,9 +80,9 @@ async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(
 
 
 async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(
-    shared_sites: NurseryKind, tmp_path: Path
+    sites: NurseryKind, tmp_path: Path
 ) -> None:
-    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
+    async with Nursery(sites, tmp_path / "nursery.log") as nursery:
         (north, worker), (south, other) = [await begun(nursery, tmp_path, name) for name in ("north", "south")]
         assert len({north.pid, south.pid, worker.pid, other.pid}) == 4
         assert os.getsid(north.pid) != os.getsid(south.pid)
@@ -100,8 +99,11 @@ async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobod
         await gone(other)
 
 
-async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_processes(tmp_path: Path) -> None:
-    async with Nursery(DATAPODS, tmp_path / "nursery.log") as nursery:
+async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_processes(
+    sites: NurseryKind, tmp_path: Path
+) -> None:
+    """Here it is what serves one deployment of a shared one; below a hub's own is killed."""
+    async with Nursery(sites, tmp_path / "nursery.log") as nursery:
         forked, worker = await begun(nursery, tmp_path, "north")
         parent = psutil.Process(forked.pid).parent()
         assert parent is not None
@@ -112,37 +114,36 @@ async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_proces
         assert await nursery.fork("south", waiting(tmp_path / "south"), {}, tmp_path / "south.log") is None
 
 
-async def test_the_nursery_forks_nothing_but_datapods(shared_sites: NurseryKind, tmp_path: Path) -> None:
-    async with Nursery(shared_sites, tmp_path / "nursery.log") as nursery:
+async def test_the_nursery_forks_nothing_but_datapods(sites: NurseryKind, tmp_path: Path) -> None:
+    async with Nursery(sites, tmp_path / "nursery.log") as nursery:
         assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None
 
 
 async def test_services_are_forked_with_their_own_environment_folder_and_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    services_nursery: NurseryKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
-    with shared_nursery(SERVICES, tmp_path) as shared:
-        for place, kind in enumerate((SERVICES, shared)):
-            async with Nursery(kind, tmp_path / "nursery.log") as nursery:
-                key, log = Path(f"{place}.key"), tmp_path / f"{place}.log"
-                argv = (sys.executable, "-m", "hanse_compensator", "key")
-                monkeypatch.chdir(tmp_path / "here")
-                forked = await nursery.fork("key", argv, {"HANSE_COMPENSATOR_KEY": str(key)}, log)
-                nameless = await nursery.fork("none", argv, {}, tmp_path / f"{place}-none.log")
-                assert forked is not None
-                assert nameless is not None
-                async with asyncio.timeout(60):
-                    assert await forked.wait() == 0
-                    assert await nameless.wait() == 1
-                assert (tmp_path / "here" / key).exists()
-                assert len(log.read_text().strip()) == 44
-                assert "the path of the key file must be set" in (tmp_path / f"{place}-none.log").read_text()
-                # What an interpreter reads at its start alone cannot be given to a process that is forked.
-                assert await nursery.fork("other", argv, {"PYTHONPATH": "/x"}, log) is None
+    for place, kind in enumerate((OWN, services_nursery)):
+        async with Nursery(kind, tmp_path / "nursery.log") as nursery:
+            key, log = Path(f"{place}.key"), tmp_path / f"{place}.log"
+            argv = (sys.executable, "-m", "hanse_compensator", "key")
+            monkeypatch.chdir(tmp_path / "here")
+            forked = await nursery.fork("key", argv, {"HANSE_COMPENSATOR_KEY": str(key)}, log)
+            nameless = await nursery.fork("none", argv, {}, tmp_path / f"{place}-none.log")
+            assert forked is not None
+            assert nameless is not None
+            async with asyncio.timeout(60):
+                assert await forked.wait() == 0
+                assert await nameless.wait() == 1
+            assert (tmp_path / "here" / key).exists()
+            assert len(log.read_text().strip()) == 44
+            assert "the path of the key file must be set" in (tmp_path / f"{place}-none.log").read_text()
+            # What an interpreter reads at its start alone cannot be given to a process that is forked.
+            assert await nursery.fork("other", argv, {"PYTHONPATH": "/x"}, log) is None
 
 
 async def test_services_whose_nursery_was_killed_come_back_as_programs(tmp_path: Path) -> None:
-    async with EmbeddedHub(tmp_path / "hub", compensators=0) as hub:
+    async with EmbeddedHub(tmp_path / "hub", compensators=0, registries=0) as hub:
         before = hub.supervisor.pids()
         nursery = psutil.Process(before["coordinator"]).parent()
         assert nursery is not None

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 import pytest
 
+from forked_services import ForkedService, ForkedServices, forked_services
+from hanse.embedded.nursery import NurseryKind
 from hanse.verification import verify_model
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.nats import NatsBus
@@ -71,13 +74,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     made.process.wait(60)
 
 
-Start = Callable[[], tuple[subprocess.Popen[str], str]]
+@dataclass
+class Start:
+    """Starts replicas, as programs or forked, each with the address of its health."""
+
+    environment: dict[str, str]
+    log: Path
+    services: ForkedServices
+    programs: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def program(self) -> tuple[subprocess.Popen[str], str]:
+        port = free_ports(1)[0]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hanse_model_registry"],
+            env=self.environment | {"HANSE_HEALTH_PORT": str(port)}, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.programs.append(process)
+        return process, f"http://127.0.0.1:{port}"
+
+    def forked(self) -> ForkedService:
+        environment = self.environment | {"HANSE_HEALTH_PORT": str(free_ports(1)[0])}
+        return self.services.start("hanse_model_registry", environment, self.log)
 
 
 @pytest.fixture
-def start(server: NatsServer, weed: Weed, tmp_path: Path) -> Iterator[Start]:
-    """Starts a replica and returns it with its health address when it is ready."""
-    started: list[subprocess.Popen[str]] = []
+def start(services_nursery: NurseryKind, server: NatsServer, weed: Weed, tmp_path: Path) -> Iterator[Start]:
+    """Ends what it has started."""
     pair = store_keys(weed.folder)["model-registry"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
         "HANSE_BUS_URL": server.url,
@@ -91,17 +113,10 @@ def start(server: NatsServer, weed: Weed, tmp_path: Path) -> Iterator[Start]:
         "HANSE_REGISTRY_SWEEP": "0.05",
     }
 
-    def begin() -> tuple[subprocess.Popen[str], str]:
-        port = free_ports(1)[0]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hanse_model_registry"],
-            env=environment | {"HANSE_HEALTH_PORT": str(port)}, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        started.append(process)
-        return process, f"http://127.0.0.1:{port}"
-
-    yield begin
-    for process in started:
+    with forked_services(services_nursery) as services:
+        made = Start(environment, tmp_path / "forked.log", services)
+        yield made
+    for process in made.programs:
         process.kill()
         process.communicate(timeout=60)
 
@@ -141,7 +156,7 @@ def health(address: str) -> dict[str, Any]:
 async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
     start: Start, coordinator: NatsBus, tmp_path: Path
 ) -> None:
-    (first, _), (second, address) = start(), start()
+    first, (second, address) = start.forked(), start.program()
     made = await asyncio.gather(*(publish(coordinator, number) for number in range(1, 9)))
     assert sorted(reply.version.version for reply in made if reply.version) == list(range(1, 9))
     first.kill()
@@ -178,7 +193,7 @@ async def test_a_model_that_was_altered_in_the_store_after_its_reduction_is_not_
     data = random.Random(77).randbytes(LEAF_BYTES + 1000)
     altered = bytearray(data)
     altered[LEAF_BYTES + 500] ^= 1
-    start()
+    start.forked()
     try:
         await asyncio.to_thread(store.put, key, altered)
         refused = await publish(coordinator, 77, ref_of_bytes(data, key=key))

@@ -31,6 +31,7 @@ from hanse_fabric.store.uploads import go_on
 from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes
 from hanse_site.cache import ModelCache
 from links import ref_of_file
+from resuming import fetching
 from servers import free_ports
 
 MINUTE = timedelta(minutes=1)
@@ -130,14 +131,6 @@ def model(store: S3Store, tmp_path: Path) -> tuple[ObjectRef, str]:
     return ObjectRef(digest=digest, size=SIZE, leaves=leaves, key=key), store.link_get(key, MINUTE)
 
 
-def fetching(transfer: HttpTransfer, ref: ObjectRef, url: str) -> Callable[[Path, Came], Any]:
-    async def download(path: Path, came: Came) -> None:
-        if came.bytes < ref.size:
-            await asyncio.to_thread(transfer.fetch, url, path, limit=ref.size, came=came)
-
-    return download
-
-
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
@@ -145,7 +138,7 @@ sys.path[:0] = {path!r}
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.store.file_upload import FileUpload
-from integration.test_resumed_transfers import fetching, asking
+from resuming import fetching, asking
 from hanse_site.cache import ModelCache
 ref = ObjectRef.model_validate_json(sys.argv[2])
 transfer = HttpTransfer(patience=30)
@@ -274,22 +267,6 @@ async def test_what_the_store_has_changed_is_refused_although_its_beginning_is_h
     with pytest.raises(HanseError, check=lambda error: error.code is ErrorCode.TAMPERED):
         await ModelCache(folder).get(ref, fetching(HttpTransfer(patience=5), ref, url))
     assert list(folder.iterdir()) == []
-
-
-def asking(folder: Path) -> Callable[[UploadStep], Any]:
-    """Asks the hub, which is in another process, by files."""
-
-    async def ask(step: UploadStep) -> UploadState:
-        name = secrets.token_hex(6)
-        (folder / f"{name}.new").write_text(step.model_dump_json())
-        (folder / f"{name}.new").replace(folder / f"{name}.ask")
-        answer = folder / f"{name}.answer"
-        while not answer.exists():  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.01)
-        said = json.loads(answer.read_text())
-        return UploadState.model_validate(said)
-
-    return ask
 
 
 class Hub:

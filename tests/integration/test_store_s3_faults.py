@@ -8,7 +8,9 @@ import ipaddress
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,15 @@ def key() -> str:
 
 
 @pytest.fixture(scope="module")
-def mortal(new_weed: Callable[..., Any]) -> Any:
-    """A server that the tests of this module kill and start again."""
-    return new_weed()
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a throwaway authority, beside the certificate that it has issued to the server below."""
+    return _certificate(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def mortal(new_weed: Callable[..., Any], ca: Path) -> Any:
+    """A server that the tests of this module kill and start again, with a port for TLS, too."""
+    return new_weed(cert=ca.with_name("store.pem"), key=ca.with_name("store.key"))
 
 
 def test_a_wrong_secret_is_refused_with_a_hint(weed: Any, key: str) -> None:
@@ -204,18 +212,20 @@ def test_every_operation_waits_for_a_store_that_is_down(mortal: Any, key: str, t
         lambda: list(store.keys(key)),
         lambda: store.close_upload(f"{key}/parts", upload, [(1, part)]),
     ]
-    for call in calls:
-        mortal.kill()
-        starting = threading.Thread(target=mortal.start)
-        starting.start()
-        call()
-        starting.join(30)
+    mortal.kill()
+    with ThreadPoolExecutor() as at_once:
+        under_way = [at_once.submit(call) for call in calls]
+        time.sleep(0.3)  # each has been refused at least once
+        assert not any(call.done() for call in under_way)
+        mortal.start()
+    for call in under_way:
+        call.result()
     assert store.get(f"{key}/parts", limit=4) == b"part"
     assert store.get(f"{key}/new", limit=3) == b"new"
 
 
-def _certificate(folder: Path) -> tuple[Path, Path, Path]:
-    """PEM files: a throwaway CA, a certificate for 127.0.0.1, and its key."""
+def _certificate(folder: Path) -> Path:
+    """The PEM file of a throwaway CA, beside `store.pem` for 127.0.0.1 and its key `store.key`."""
     now = datetime.now(UTC)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "throwaway")])
@@ -243,15 +253,13 @@ def _certificate(folder: Path) -> tuple[Path, Path, Path]:
     }
     for file, content in written.items():
         (folder / file).write_bytes(content)
-    return folder / "ca.pem", folder / "store.pem", folder / "store.key"
+    return folder / "ca.pem"
 
 
 def test_tls_with_the_right_ca_serves_and_without_it_is_refused(
-    new_weed: Callable[..., Any], key: str, tmp_path: Path
+    mortal: Any, ca: Path, key: str, tmp_path: Path
 ) -> None:
-    ca, cert, private = _certificate(tmp_path)
-    weed = new_weed(cert=cert, key=private)
-    store = weed.store(url=weed.tls_url, ca=ca)
+    store = mortal.store(url=mortal.tls_url, ca=ca)
     data = os.urandom(20 << 20)
     (tmp_path / "source").write_bytes(data)
     store.put_file(key, tmp_path / "source")
@@ -259,7 +267,7 @@ def test_tls_with_the_right_ca_serves_and_without_it_is_refused(
     assert (tmp_path / "back").read_bytes() == data
     assert list(store.keys(key)) == [key]
     for stranger in (
-        lambda: weed.store(url=weed.tls_url).get(key, limit=len(data)),
+        lambda: mortal.store(url=mortal.tls_url).get(key, limit=len(data)),
         lambda: HttpTransfer().fetch(store.link_get(key, MINUTE), tmp_path / "back", limit=len(data)),
     ):
         with pytest.raises(HanseError, match=r"(?i)certificate") as caught:
