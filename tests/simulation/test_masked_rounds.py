@@ -58,7 +58,7 @@ def test_a_masked_run_ends_in_the_bits_of_one_without_masks_although_its_coordin
             return record.model_digest, tuple(record.metrics.items())
 
     every = {"compensator": 3, "pairwise": 7}[mode]
-    killed = outcomes_when_killed(tmp_path, NAMES, masked_job(mode), every=every, told=told)
+    killed = outcomes_when_killed(tmp_path, NAMES, masked_job(mode), every=every, told=told, known=True)
     assert len(killed) > 10
     assert set(killed) == {clock.run(plain())}
 

@@ -126,7 +126,7 @@ def test_whoever_is_killed_noise_is_drawn_once_and_charged_once(
     every = 61 if process == "coordinator-0" else 7
     with threadpool_limits(1):
         killed = outcomes_when_killed(
-            tmp_path, WARDS, body(privacy, mode), every=every, process=process, told=told, **there
+            tmp_path, WARDS, body(privacy, mode), every=every, process=process, told=told, known=True, **there
         )  # fmt: skip
     assert len(killed) > 2
     assert set(killed) == {"age"}
