@@ -198,7 +198,7 @@ NOISE_OF_HUB: dict[str, dict[str, Any]] = {
 
 NOISE_OF_SITES: dict[str, dict[str, Any]] = {
     "noise at sites": _noisy(placement="local", mechanism="gaussian"),
-    "laplace noise at sites": _noisy(placement="local", mechanism="laplace"),
+    "laplace noise at sites": _noisy(placement="local", mechanism="laplace", noise_multiplier=1.0),
     "noise in training": _noisy(placement="local", mechanism="dp_sgd"),
 }
 """Each site draws it, from what nobody else sees."""

@@ -105,6 +105,7 @@ def outcomes_when_killed(
     told: Callable[[League, RunRecord], object],
     faults: Mapping[str, Sequence[Fault]] | None = None,
     calm: list[Calm] | None = None,
+    known: bool = False,
     **more: Any,
 ) -> list[object]:
     """What `told` says of the run when nobody dies, and, once for each death, of runs in which a process dies at its
@@ -115,6 +116,7 @@ def outcomes_when_killed(
     Args:
         apart: no less than `every`, and what it takes to go on after it came back; 0: each death is in its own run.
         calm: the run in which nobody dies, where it was played before; else it is kept here, for other processes.
+        known: what all runs must say is known otherwise, so that none is played in which nobody dies.
     """
     apart = APART.get(process, 4) if apart is None else apart
     apart, every = (0, 1) if EVERY_KILL else (max(apart, every) if apart else 0, every)
@@ -150,11 +152,15 @@ def outcomes_when_killed(
         clock = VirtualClock()
         return clock.run(run(clock, first))
 
-    [undisturbed] = calm or [played(0)[0]]
-    if calm is not None:
-        calm[:] = [undisturbed]
-    outcomes, publications = [undisturbed.outcome], undisturbed.publications[process]
-    for first in range(1, min(apart or publications, publications - 2) + 1, every):
+    outcomes: list[object] = []
+    last = apart
+    if not known or not apart:
+        [undisturbed] = calm or [played(0)[0]]
+        if calm is not None:
+            calm[:] = [undisturbed]
+        publications = undisturbed.publications[process]
+        outcomes, last = [undisturbed.outcome], min(apart or publications, publications - 2)
+    for first in range(1, last + 1, every):
         found, deaths = played(first)
         outcomes += [found.outcome] * deaths
     return outcomes

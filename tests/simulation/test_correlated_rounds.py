@@ -46,21 +46,16 @@ def trained(made: League) -> dict[int, set[str]]:
 
 
 @in_virtual_time
-async def test_who_trained_in_a_round_rests_in_the_next(clock: VirtualClock, tmp_path: Path) -> None:
-    async with hub_of(clock, tmp_path, *NAMES) as made:
-        await completed(made, correlated_job())
-    asked = trained(made)
-    assert [len(asked[number]) for number in (1, 2, 3, 4)] == [2, 2, 2, 2]
-    for number in (1, 2, 3):
-        assert not asked[number] & asked[number + 1]
-
-
-@in_virtual_time
-async def test_aggregators_have_one_seed_for_the_run_and_the_names_of_all_rounds_before(
+async def test_who_trained_in_a_round_rests_in_the_next_and_aggregators_are_told_of_all_rounds_before(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
         record = await completed(made, correlated_job())
+    who = trained(made)
+    assert [len(who[number]) for number in (1, 2, 3, 4)] == [2, 2, 2, 2]
+    for number in (1, 2, 3):
+        assert not who[number] & who[number + 1]
+    # Aggregators have one seed for the run, and the names of all rounds before.
     asked, names = reductions(made), trained(made)
     (seed,) = {reduction["seed"] for reduction in asked.values()}
     told = told_to_people(made, record)
@@ -98,7 +93,7 @@ def killed(
     folder: Path, process: str, told: Callable[[League, RunRecord], object], calm: list[Calm] | None = None
 ) -> list[object]:
     """Of four rounds, for each kill of a process: see `outcomes_when_killed`. No other aggregator does its work."""
-    every = {"coordinator-0": 7, "aggregator-0": 1}.get(process, 3)
+    every = {"coordinator-0": 11, "aggregator-0": 2}.get(process, 3)
     return outcomes_when_killed(
         folder, NAMES, correlated_job(), every=every, process=process, told=told,
         worker=lambda clock, number: Mortal(clock, number, 0.1), aggregators=1, calm=calm,

@@ -15,6 +15,7 @@ import pytest
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import Passed
 from hanse_fabric.messages import LinkRequest, Task, TaskKind
 from hanse_fabric.subjects import TASK
@@ -38,6 +39,9 @@ DELTA = {"codec": {"down": WAY}}
 
 class Wide(Trainer):
     """With a larger model, which moves by a thousandth of its size."""
+
+    def __init__(self, clock: Clock, site: int) -> None:
+        super().__init__(clock, site, seconds=0.5)
 
     def _work(self, request: WorkRequest) -> WorkOutcome:
         if request.kind is TaskKind.INITIALIZE:
@@ -137,7 +141,7 @@ def test_sites_that_were_away_lost_or_damaged_what_they_had_fetch_the_whole_mode
 
 
 def test_a_site_that_sat_rounds_out_goes_several_ways_one_after_another(tmp_path: Path, given: Given) -> None:
-    job = {"rounds": 8, "participants": JOB["participants"] | {"fraction": 0.5}}
+    job = {"rounds": 6, "participants": JOB["participants"] | {"fraction": 0.5}}
     sites = ["a", "b", "c", "d", "e"]
     played = play(tmp_path, JOB | DELTA | job, sites=sites, worker=Wide)
     steps = [[step for step, _ in given.down[site]] for site in sites]

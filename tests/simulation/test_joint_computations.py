@@ -62,7 +62,7 @@ def test_a_package_counts_the_rows_of_all_in_memory_and_on_a_hub_whose_coordinat
         return {event.data["rows"] for event in made.events("note") if "rows" in event.data} == {rows}
 
     there: dict[str, Any] = {"worker": wards.worker, "schema": SCHEMA, "rules": RULES}
-    killed = outcomes_when_killed(tmp_path, WARDS, read_job(job(mode)), every=17, told=told, **there)
+    killed = outcomes_when_killed(tmp_path, WARDS, read_job(job(mode)), every=17, told=told, known=True, **there)
     assert len(killed) > 1
     assert all(killed)
 

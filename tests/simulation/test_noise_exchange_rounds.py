@@ -42,7 +42,7 @@ def test_all_exchange_noise_once_and_train_whenever_the_coordinator_is_killed(tm
         assert set(answers(made).values()) == {1}
         return sums(made)["r1-train"]
 
-    killed = outcomes_when_killed(tmp_path, NAMES, job(quorum=1.0), every=9, told=told)
+    killed = outcomes_when_killed(tmp_path, NAMES, job(quorum=1.0), every=9, told=told, known=True)
     assert len(killed) > 3
     assert set(killed) == {NAMES}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from e2e.algorithm_jobs import SCHEMA, SITES, write_images
@@ -50,6 +51,9 @@ drawing: ContextVar[str] = ContextVar("drawing")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits")
     write_images(folder)
+    for path in folder.glob("*/train.npz"):  # of a site's rows two small batches are taken in a round
+        with np.load(path) as given:
+            np.savez(path, x=given["x"][:96], y=given["y"][:96])
     return folder
 
 

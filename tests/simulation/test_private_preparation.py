@@ -126,7 +126,7 @@ def test_whoever_is_killed_noise_is_drawn_once_and_charged_once(
     every = 61 if process == "coordinator-0" else 7
     with threadpool_limits(1):
         killed = outcomes_when_killed(
-            tmp_path, WARDS, body(privacy, mode), every=every, process=process, told=told, **there
+            tmp_path, WARDS, body(privacy, mode), every=every, process=process, told=told, known=True, **there
         )  # fmt: skip
     assert len(killed) > 2
     assert set(killed) == {"age"}
@@ -167,8 +167,9 @@ async def test_where_one_budget_lacks_what_the_preparation_takes_nobody_is_charg
 ) -> None:
     """The rounds' epsilon alone would be within it."""
     rules = {"privacy": REQUIRED["privacy"] | {"epsilon": 1.8}}
+    whole = {"train": {"epochs": 2, "batch_size": "all"}}  # without sampling, noise for an epsilon is found quickly
     async with hub_of(clock, tmp_path, *WARDS, **there | {"rules": rules}) as made:
-        record = await ended(made, body(ROWS | {"preparation": {"share": 0.5}}, "compensator"))
+        record = await ended(made, body(ROWS | {"preparation": {"share": 0.5}}, "compensator", **whole))
         assert record.state == "failed"
         assert "the budget of east, north, south does not suffice for this run; nobody was charged" in record.reason
         for site in WARDS:
@@ -178,7 +179,7 @@ async def test_where_one_budget_lacks_what_the_preparation_takes_nobody_is_charg
             "columns": [{"name": "smoker", "missing": "constant", "indicator": False}],
         }  # fmt: skip
         with threadpool_limits(1):
-            less = body(ROWS | {"epsilon": 1.7}, "compensator", prepare=declared)
+            less = body(ROWS | {"epsilon": 1.7}, "compensator", prepare=declared, **whole)
             await made.submit("run000000002", **less)
             record = await made.ended("run000000002")
     assert (record.state, record.reason) == ("completed", "")

@@ -92,7 +92,7 @@ def test_masked_they_are_the_run_in_memory_though_the_coordinator_is_killed(
     with threadpool_limits(1):
         memory = conduct(asked, wards.in_memory(tmp_path / "memory"), schema=WEIGHTED)
         killed = outcomes_when_killed(
-            tmp_path, WARDS, asked.model_dump(mode="json", exclude_defaults=True), every=101, told=told,
+            tmp_path, WARDS, asked.model_dump(mode="json", exclude_defaults=True), every=101, told=told, known=True,
             worker=wards.worker, schema=WEIGHTED,
         )  # fmt: skip
     assert len(killed) > 1

@@ -86,7 +86,7 @@ def test_a_study_keeps_the_same_bytes_in_memory_and_on_a_hub_whose_coordinator_i
 
     every = {"compensator": 131, "pairwise": 301}[mode]
     with threadpool_limits(1):
-        killed = outcomes_when_killed(tmp_path, COHORTS, study_job(mode), every=every, told=told, **there)
+        killed = outcomes_when_killed(tmp_path, COHORTS, study_job(mode), every=every, told=told, known=True, **there)
     assert len(killed) > 1
     assert set(killed) == {tuple(sorted(in_memory.items()))}
 

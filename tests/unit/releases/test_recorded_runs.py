@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,17 @@ RELEASE = "0.1.0"
 RUNS = recordings(RELEASE, "run-")
 WHOLE = ("averaging", "compensator", "pairwise-dropout", "study-compensator")
 """Interrupted after every entry; the others after some."""
-EVERY = 4
+EVERY = 6
 COHORTS = ("east", "north", "south")
 """Of the recorded studies."""
 
 
 def story_of(name: str) -> Story:
     return Story(run_recording(RELEASE, name))
+
+
+read_once = cache(story_of)
+"""For all who change nothing in it."""
 
 
 def check_end(outcome: TodaysRun, story: Story) -> None:
@@ -51,7 +56,7 @@ def check_end(outcome: TodaysRun, story: Story) -> None:
 def moments() -> Iterator[tuple[str, int]]:
     """(recording, entries of its journal) of each interruption: at least one step is recorded, the end is not."""
     for name in RUNS:
-        story = story_of(name)
+        story = read_once(name)
         if story.header["state"] != "cancelled":
             each = 1 if name.removeprefix("run-") in WHOLE else EVERY
             first = next(place for place, (_, entry) in enumerate(story.entries, 1) if entry.step == first_step(story))
@@ -65,11 +70,11 @@ def first_step(story: Story) -> str:
     return "initial-model" if given and all(one.what != "object" for one in story.said) else story.entries[1][1].step
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if story_of(name).header["state"] != "cancelled"])
+@pytest.mark.parametrize("name", [name for name in RUNS if read_once(name).header["state"] != "cancelled"])
 def test_an_ended_run_ends_the_same_and_nobody_is_asked(name: str, tmp_path: Path) -> None:
     """Interrupted before its end was recorded: what is recorded of every step is enough. (Of a cancelled run, an open
     step is not.)"""
-    story = story_of(name)
+    story = read_once(name)
     outcome = Moment(story, len(story.entries) - 1).go_on(tmp_path)
     assert asked_of(outcome) == []
     check_end(outcome, story)
@@ -77,14 +82,14 @@ def test_an_ended_run_ends_the_same_and_nobody_is_asked(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_whose_end_is_recorded_is_only_tidied(name: str, tmp_path: Path) -> None:
-    story = story_of(name)
+    story = read_once(name)
     outcome = Moment(story, len(story.entries)).go_on(tmp_path)
     assert asked_of(outcome) == []
     check_end(outcome, story)
 
 
 def test_a_recorded_study_keeps_ambiguous_snps_though_new_ones_leave_them_out() -> None:
-    kept = {name: job.study.ambiguous for name in RUNS if (job := story_of(name).record().job).study is not None}
+    kept = {name: job.study.ambiguous for name in RUNS if (job := read_once(name).record().job).study is not None}
     assert len(kept) == 4
     assert set(kept.values()) == {"keep"}
 
@@ -93,7 +98,7 @@ def test_a_recorded_study_keeps_ambiguous_snps_though_new_ones_leave_them_out() 
 def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
     name: str, entries: int, tmp_path: Path
 ) -> None:
-    story = story_of(name)
+    story = read_once(name)
     outcome = Moment(story, entries).go_on(tmp_path)
     check_end(outcome, story)
     asked = asked_of(outcome)

@@ -44,8 +44,14 @@ class VirtualClock:
         Raises:
             RuntimeError: every task waits, and none of them for a time: nothing would ever happen again.
         """
+        made: list[_T] = []
+
+        async def keep() -> None:  # asyncio writes out what its main task has made, however much, and throws it away
+            made.append(await main)
+
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
-            return runner.run(main)
+            runner.run(keep())
+        return made[0]
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)

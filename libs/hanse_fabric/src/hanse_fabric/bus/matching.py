@@ -8,8 +8,12 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import SUBJECTS, Stream
 
 
+@lru_cache(maxsize=1 << 14)
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a concrete subject, or a narrower pattern, lies within `pattern`."""
+    """Whether a concrete subject, or a narrower pattern, lies within `pattern`.
+
+    Kept: of a bus in memory each message's subject is held against the patterns of all who listen.
+    """
     if pattern == subject:
         return True
     wanted, given = _tokens(pattern), _tokens(subject)
@@ -25,7 +29,6 @@ def matches(pattern: str, subject: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _tokens(subject: str) -> tuple[str, ...]:
-    """Of a bus in memory each message's subject is held against the patterns of all who listen."""
     return tuple(subject.split("."))
 
 
