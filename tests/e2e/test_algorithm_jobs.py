@@ -7,10 +7,14 @@ undisturbed. Each test looks at one of the runs.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,8 @@ from e2e.digits_runs import files_of
 from e2e.jobs_in_memory import digest_in_memory, draws_of, named_as
 from e2e.killed import kill
 from e2e.one_site_more import online
+from e2e.rejoining import REJOINED, Absent, last_seen, participants, paused_after
+from e2e.sites_online import wait_online
 from hanse.embedded.deployment import Deployment
 from hanse.hub import Run
 from hanse_coordinator.runs.journal import JournalEntry
@@ -87,6 +93,11 @@ class Scene:
     models: dict[str, list[str]] = field(default_factory=dict)
     going: dict[str, int] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+
+    @property
+    def training(self) -> dict[str, Path]:
+        """The sites' training data."""
+        return {site: self.data / site / "train.npz" for site in SITES}
 
     async def submit(self, description: dict[str, Any] | Path) -> Run:
         run = await asyncio.to_thread(self.deployment.project.run, description)
@@ -163,9 +174,8 @@ async def test_the_same_job_in_memory_ends_in_the_same_bits(
     """Where the hub draws noise, by its draws; where state is kept, although processes were killed in the middle."""
     if name in NOISE_OF_HUB:
         named_as(monkeypatch, "digits", scene.runs[name].id)
-    files = {site: scene.data / site / "train.npz" for site in SITES}
     secret = draws_of(await journal_of(scene, scene.runs[name])) if name in NOISE_OF_HUB else secrets.token_bytes
-    found = await asyncio.to_thread(digest_in_memory, RUNS[name], SCHEMA, files, secret=secret)
+    found = await asyncio.to_thread(digest_in_memory, RUNS[name], SCHEMA, scene.training, secret=secret)
     assert found == scene.runs[name].view.model_digest
 
 
@@ -256,6 +266,40 @@ async def test_a_first_model_of_other_entries_ends_the_run_before_its_first_roun
     assert (run.state, run.view.round) == ("failed", 0)
     # All say the same, so it is said once.
     assert f"{', '.join(sorted(SITES))} failed (" in run.view.reason, run.view.reason
+
+
+async def test_a_site_that_was_away_for_rounds_comes_back_and_every_bit_is_as_if_it_had_only_been_absent(
+    scene: Scene,
+) -> None:
+    """A site of kernel-normalized networks hangs for rounds, is killed, and comes back, while processes of the hub
+    die."""
+    deployment = scene.deployment
+    # A site that joins a round later is no absent one: SCAFFOLD's variate is then a mean of more than before.
+    await asyncio.to_thread(wait_online, deployment.project, len(SITES))
+    run = await scene.submit(REJOINED)
+    await paused_after(run, 2)
+    away = deployment.hub.supervisor.pids()["datapod-south"]
+    os.kill(away, signal.SIGSTOP)
+    await asyncio.to_thread(run.resume)
+    await kill(deployment, "aggregator")
+    await kill(deployment, "coordinator")
+    await paused_after(run, 5)
+    seen = await last_seen(deployment)
+    await kill(deployment, "datapod-south")  # its successor knows what lies on the disk
+    async with asyncio.timeout(90):
+        while await last_seen(deployment) == seen:  # noqa: ASYNC110 - a sign of life has no event
+            await asyncio.sleep(0.05)
+    await asyncio.to_thread(run.resume)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    counted = await asyncio.to_thread(participants, run)
+    there = "".join("s" if "south" in names else "-" for names in counted)
+    assert re.fullmatch("ss+--+s+", there), there
+    made = partial(Absent, counted=counted)
+    twin = await asyncio.to_thread(digest_in_memory, REJOINED, SCHEMA, scene.training, made)
+    assert run.view.model_digest == twin
+    present = await asyncio.to_thread(digest_in_memory, REJOINED, SCHEMA, scene.training)
+    assert present != twin, "whether the site is there makes no difference, so nothing was shown"
 
 
 def long(algorithm: str, **changes: Any) -> dict[str, Any]:
