@@ -26,6 +26,8 @@ from e2e.digits_runs import SCHEMA, SITES, share_digits
 from e2e.jobs_in_memory import digest_in_memory
 from e2e.killed import kill
 from hanse.embedded.deployment import Deployment
+from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import DATAPODS, SERVICES
 from hanse.hub import Run
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import read_tensors
@@ -159,8 +161,13 @@ async def deployment(
         "workflows": ["federated_averaging", "everybody", "careless", "forgetful"],
     }  # fmt: skip
     settings = {"PYTHONPATH": str(site_packages)}
-    async with Deployment(folder, "digits", files, SCHEMA, settings=settings, policy=policy) as deployment:
-        yield deployment
+    with pytest.MonkeyPatch.context() as patch:  # nurseries with that path, not the session's
+        for owner, name, kind in ((EmbeddedHub, "services_from", SERVICES), (Deployment, "sites_from", DATAPODS)):
+            patch.setattr(owner, name, replace(kind, environment={**kind.environment, **settings}))
+        async with Deployment(
+            folder, "digits", files, SCHEMA, settings=settings, policy=policy, nursery=True
+        ) as deployment:
+            yield deployment
 
 
 async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:

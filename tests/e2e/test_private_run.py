@@ -1,4 +1,5 @@
-"""Private runs by real processes: noise at the sites, in the sum or at the hub; ledgers charged, budgets that hold."""
+"""Private runs by real processes: noise at the sites, in the sum, in every mode of it, or at the hub; ledgers charged,
+budgets that hold."""
 
 from __future__ import annotations
 
@@ -30,6 +31,19 @@ ROUNDS = 2
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
 SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
+ROTATED = {"rotate": True, "bits": 16, "bound": 1.0}
+SEEDS = {"compensator": 1, "pairwise": 2}
+IN_SUMS = [
+    ("oblivious", "compensator", 1e-4),
+    ("oblivious-shuffled", "compensator", 1e-4),
+    ("distributed-gamma", "pairwise", 1e-4),
+    ("local-laplace", "pairwise", 1e-4),
+    ("gaussian", "compensator", 1e-4),
+    ("rotated", "compensator", 1e-4),
+    ("oblivious", "compensator", 0.2),
+    ("distributed-gamma", "compensator", 0.2),
+]
+"""Noise, the masks' mode, and the noise's multiplier."""
 KERNEL = {"name": "cnn", "channels": [4, 8], "normalization": "kernel", "activation": "mish"}
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -45,6 +59,26 @@ def job(privacy: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "privacy": privacy,
     }
     return body | changes
+
+
+def noisy_sum(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
+    shares: dict[str, Any] = {"noise": noise}
+    if noise in ("gaussian", "rotated"):
+        shares = {"mechanism": "discrete_gaussian", "colluding": 1}
+    elif noise == "distributed-gamma":
+        shares["colluding"] = 1
+    privacy = {
+        "placement": "distributed", "mechanism": "discrete_laplace", "clip": 50.0, "noise_multiplier": multiplier,
+    }  # fmt: skip
+    return job(
+        privacy | shares,
+        rounds=1,
+        weighting="uniform",
+        # A work, and those near to it, have one compensator, or none, and one norm: these begin with other models.
+        seed=SEEDS[mode] + {"gaussian": 2, "rotated": 4}.get(noise, 0),
+        train={"epochs": 8, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.5}},
+        secure_aggregation={"mode": mode} | (ROTATED if noise == "rotated" else {}),
+    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -135,6 +169,23 @@ async def test_shares_of_noise_in_a_masked_sum_noise_at_the_hub_and_private_cont
         assert run.view.metrics["accuracy"] > 0
         for site in SITES:
             assert len(charges(deployment.home(site), run)) == ROUNDS
+
+
+async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(deployment: Deployment) -> None:
+    charged = []
+    for noise, mode, multiplier in IN_SUMS:
+        run = await ended(deployment, noisy_sum(noise, mode, multiplier))
+        # Little noise leaves the model as it is; noise as large as an update does not.
+        assert (run.view.metrics["accuracy"] > 0.5) is (multiplier < 0.1), (noise, mode)
+        entries = [entry for entry in read_chain(deployment.home("north"), NAME) if entry["run"] == run.id]
+        charged += [entry["event"]["kind"] for entry in entries if "distributed" in entry.get("note", "")]
+    again = noisy_sum("gaussian", "compensator", 1e-4) | {"secure_aggregation": {"mode": "pairwise"}}
+    run = await asyncio.to_thread(deployment.project.run, again)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "failed"
+    assert "this work was done for another project, or with another compensator" in run.view.reason
+    assert [entry for entry in read_chain(deployment.home("north"), NAME) if entry["run"] == run.id] == []
+    assert (len(charged), charged.count("chance")) == (2 * len(IN_SUMS), len(IN_SUMS))  # the noise, and its rounding
 
 
 async def test_a_job_whose_settings_do_not_compose_is_refused_when_it_is_submitted(deployment: Deployment) -> None:

@@ -27,10 +27,10 @@ from memory_disk import tmp_path, tmp_path_factory
 __all__ = ["tmp_path", "tmp_path_factory"]
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
-ROUNDS = 5
+ROUNDS = 4
 SILENT = 0.1
 JOINING_AT_ONCE = 16
-GROWTH_MIB = 12
+GROWTH_MIB = 8
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])

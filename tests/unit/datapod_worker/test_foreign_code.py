@@ -25,7 +25,7 @@ from hanse_datapod.worker.port import WorkRequest
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.tensors.file import read_tensors
+from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_schemas.schema import ArraySchema
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -96,8 +96,6 @@ class Site:
         )  # fmt: skip
 
     def model(self):
-        from hanse_fabric.tensors.file import layout_like, write_tensors
-
         path = self.folder / "model.safetensors"
         if not path.exists():
             arrays = {"w": np.array([1.0, 2.0], np.float32)}
@@ -264,6 +262,42 @@ async def test_a_script_of_nvflares_goes_on_in_its_loop_where_it_asks_whether_th
         assert [each["round"] for each in told[name]] == [0, 0, 1]
         assert [each["evaluated"] for each in told[name]] == [0, 1, 0]
         assert len({each["split"] for each in told[name]}) == 1, "what is drawn at the start is the same each time"
+
+
+STARTED = """
+import sys
+from flwr.client import NumPyClient
+{imported}
+
+class Client(NumPyClient):
+    def fit(self, parameters, config):
+        return [parameters[0] + np.float32(3)], 5, {{"heavy": int("sqlalchemy" in sys.modules)}}
+
+{started}(server_address="127.0.0.1:1", client=Client().to_client())
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "started", "heavy"),
+    [
+        ("import flwr as fl", "fl.client.start_client", 0),
+        ("from flwr.client import start_client", "start_client", 0),
+        ("from flwr.compat.client import app", "app.start_client", 1),
+        ("from flwr.compat.client.app import start_client", "start_client", 1),
+    ],
+)
+async def test_a_client_that_a_file_would_start_is_found_however_it_is_named(site, imported, started, heavy):
+    """Where Flower's own module is not named, what that one brings is not loaded."""
+    site.number += 1
+    code = site.folder / f"started{site.number}.py"
+    code.write_text("import numpy as np\n" + STARTED.format(imported=imported, started=started))
+    worker = site.worker(code)
+    model = site.folder / "places.safetensors"
+    arrays = {"0": np.array([1.0, 2.0], np.float32)}
+    write_tensors(model, layout_like(arrays), arrays)
+    outcome = await site.ask(worker, code, TaskKind.TRAIN, model, state=code.stem)
+    assert read_tensors(outcome.update)[1]["0"].tolist() == [3.0, 3.0]
+    assert outcome.metrics == {"heavy": heavy}
 
 
 STATEFUL = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
@@ -44,6 +45,23 @@ def test_an_error_of_a_newer_hub_is_read_as_internal(hub: ScriptedHub) -> None:
     with connect(hub) as client, pytest.raises(HanseError, match="it is so") as caught:
         client.info()
     assert caught.value.code is ErrorCode.INTERNAL
+
+
+def test_a_call_looks_for_no_module_that_is_not_there(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a millisecond each time, and httpcore would do it several times a call."""
+    hub.answer("GET", "/v1/projects", (200, {"projects": []}))
+    with connect(hub) as client:
+        client.projects.list()
+        missed: list[str] = []
+
+        class Last:
+            @staticmethod
+            def find_spec(name: str, *_: object) -> None:
+                missed.append(name)
+
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Last])
+        client.projects.list()
+        assert missed == []
 
 
 @pytest.mark.parametrize("status", [200, 403, 502])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +27,11 @@ from hanse.wire import (
 from hanse_fabric.errors import HanseError
 
 T = TypeVar("T")
+
+# httpcore asks for it several times a call. Where it is not there, Python looks through all folders of its path each
+# time: a millisecond. So its absence is known from here on; httpcore goes on with asyncio, as it does without it.
+if "sniffio" not in sys.modules and find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 class Transport:

@@ -32,6 +32,7 @@ BUS_CERT = "bus-cert.pem"
 BUS_KEY = "bus-key.pem"
 BOUND = "bound"
 """File of a home: the project's hub binds what it asks of masked sums, and is believed no more where it does not."""
+_SCHEMAS: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 
 
 class SiteRecord(Message):
@@ -124,9 +125,8 @@ def parse_schema(value: object) -> DataSchema:
     Raises:
         HanseError: UNKNOWN_SCHEMA when this release does not know such a schema.
     """
-    adapter: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
     try:
-        return adapter.validate_python(value)
+        return _SCHEMAS.validate_python(value)
     except ValueError as error:
         raise HanseError(
             ErrorCode.UNKNOWN_SCHEMA,

@@ -21,7 +21,7 @@ import numpy as np
 from .tasks import Tasks, UnfitError
 
 _NUMBERS = (int, float, np.integer, np.floating)
-_USED = ("app", "clientapp", "client", "common", "serverapp", "compat.client.app", "compat.common.recorddict_compat")
+_USED = ("app", "clientapp", "client", "common", "serverapp", "compat.common.recorddict_compat")
 _DAY_S = 86_400.0
 _RECORDS = (("array", "arrays"), ("config", "config"))
 """Of a message: what Flower's strategies call them where the app's do not say otherwise."""
@@ -159,16 +159,19 @@ def _server_app(said: dict[str, Any], described: dict[str, Any]) -> Any:
 
 
 def _catch_started(started: list[Any]) -> None:
-    """Have `start_client` and `start_numpy_client` tell the client, where they would connect to a server."""
+    """Have `start_client` and `start_numpy_client` tell the client, where they would connect to a server.
+
+    Their own module, which brings a web server and a database, is there only where the code imports it by its name.
+    """
     import flwr.client
-    from flwr.compat.client import app
 
     def start(*_: Any, client: Any = None, client_fn: Any = None, **__: Any) -> None:
         started.append(client if client is not None else client_fn("0"))
 
-    for name in ("start_client", "start_numpy_client"):
-        setattr(app, name, start)
-        setattr(flwr.client, name, start)
+    for module in (flwr.client, sys.modules.get("flwr.compat.client.app")):
+        if module is not None:
+            for name in ("start_client", "start_numpy_client"):
+                setattr(module, name, start)
 
 
 def _context(said: dict[str, Any], arrays: Mapping[str, np.ndarray], run_config: dict[str, Any]) -> Any:
