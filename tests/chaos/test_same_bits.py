@@ -68,7 +68,7 @@ class Scene:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(shared_sites: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def scene(shared_sites: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("chaos")
     write_images(folder / "data")
     files = files_of(folder / "data", SITES)

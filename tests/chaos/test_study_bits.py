@@ -53,7 +53,7 @@ class Scene:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(shared_sites: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def scene(shared_sites: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("study-chaos")
     simulated = simulate(PLAN, folder / "cohorts")
     study = Study.model_validate(SECTION)

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import forked_sites
 from deploy.charts import ROOT
 from deploy.pages import blocks_of, indented
 from forked_commands import Commands
@@ -42,6 +43,18 @@ def typed_at(commands: Commands, line: str, folder: Path) -> str:
     done = commands.run(words_of(line), cwd=folder, env=ENVIRONMENT, timeout=180)
     assert done.returncode == 0, (line, done.stdout, done.stderr)
     return done.stdout
+
+
+@contextmanager
+def open_site(line: str, folder: Path, sites: Path) -> Iterator[None]:
+    """A site that runs until Ctrl-C, which ends it well."""
+    with forked_sites.running(words_of(line), sites, cwd=folder, env=ENVIRONMENT, log=folder / "log") as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait(60)
+        assert status in (0, 130), (folder / "log").read_text()
 
 
 @contextmanager
@@ -76,7 +89,7 @@ def table(path: Path, seed: int, header: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
-    tmp_path: Path, commands: Commands
+    tmp_path: Path, commands: Commands, sites: Path
 ) -> None:
     typed = partial(typed_at, commands)
     university, *hospitals = (tmp_path / name for name in ("university", *SITES))
@@ -99,7 +112,7 @@ def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
             assert join.startswith("hanse site join ")
             typed(join, folder)
             table(folder / "ward.csv", seed, "age,crp,admitted")
-            evening.enter_context(running(DATAPOD[0].replace("clinic-north", folder.name), folder))
+            evening.enter_context(open_site(DATAPOD[0].replace("clinic-north", folder.name), folder, sites))
         until(ready)
         typed(ask, university)
         assert "completed" in typed(submit, university)
