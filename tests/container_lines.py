@@ -1,8 +1,9 @@
 """`docker` lines of the docs and of the console, done without a container engine, by processes.
 
 What runs, forked from a process that has loaded it, is the module of the image's entry point with the line's settings
-and arguments, and nothing else of the caller's environment. A volume is a folder. A path within the container is that folder's path here, and a published port is any
-free one. What a container's walls would keep out, its user, and a root that cannot be written are not shown by this.
+and arguments, and nothing else of the caller's environment. A volume is a folder. A path within the container is that
+folder's path here, and a published port is any free one. What a container's walls would keep out, its user, and a root
+that cannot be written are not shown by this.
 """
 
 from __future__ import annotations

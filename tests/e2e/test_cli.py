@@ -136,23 +136,21 @@ def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> Non
 
 
 def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up) -> None:
-    second = subprocess.run(
-        [*HANSE, "up", "--json"], cwd=up.folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert second.returncode == 13
-    assert f"process {up.process.pid}" in json.loads(second.stderr)["error"]["message"]
+    second = up.run("up", status=13)
+    assert f"process {up.process.pid}" in second["error"]["message"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
+def test_killed_it_leaves_nothing_running(tmp_path: Path) -> None:
+    """Nor does one that is ended by SIGTERM, as that of the other tests, or by Ctrl-C (test_first_afternoon.py)."""
     process = start(tmp_path)
     first_line(process.stdout)
-    check_end(process, tmp_path, number)
+    check_end(process, tmp_path, signal.SIGKILL)
 
 
-def check_end(process: subprocess.Popen[str], folder: Path, number: signal.Signals) -> None:
+def check_end(process: subprocess.Popen[str], folder: Path, number: signal.Signals, *, of: int = 7) -> None:
+    """It ends by a signal, and so do all processes that it has begun: `of` them."""
     left = [psutil.Process(pid) for pid in json.loads((folder / ".hanse/hub/processes.json").read_text()).values()]
-    assert len(left) == 7
+    assert len(left) == of
     process.send_signal(number)
     assert process.wait(60) == (-number if number == signal.SIGKILL else 0)
     _, alive = psutil.wait_procs(left, timeout=30)
