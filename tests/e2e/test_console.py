@@ -150,7 +150,7 @@ def test_from_the_first_visit_to_a_downloaded_model(
     job = start_job(project, rounds=3, evaluate={"every": 1}, name="first")
     silent = threading.Event()
     with ExitStack() as sites:
-        north = played(hub.hub.url, token.group(), accept.group(1), tmp_path / "north", learns(0.2))
+        north = played(hub.hub.url, token.group(), accept.group(1), tmp_path / "north", learns())
         sites.callback(north.close)
         sites.enter_context(site(project, "clinic-south", tmp_path, learns(0.2, silent)))
         sites.enter_context(site(project, "clinic-west", tmp_path, learns(0.2)))
@@ -229,7 +229,7 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     assert page.get_by_role("link", name="others").count() == 0
 
     # The coordinator dies under the page of a run, and comes back: the page goes on by itself.
-    with site(mine, "north", tmp_path, learns(0.3)), site(mine, "south", tmp_path, learns(0.3)):
+    with site(mine, "north", tmp_path, learns()), site(mine, "south", tmp_path, learns(0.3)):  # it waits for the other
         run = mine.run(start_job(mine, rounds=5000, name="long"))
         watched.go(f"/projects/mine/runs/{run.id}")
         page.get_by_role("row").filter(has_text="north").filter(has_text="answered").wait_for()
