@@ -67,7 +67,7 @@ def open_hub(line: str, folder: Path) -> Iterator[None]:
         )
     try:
         yield
-        check_end(process, folder, signal.SIGINT, of=9)
+        check_end(process, folder, signal.SIGINT, of=8)
     finally:
         process.terminate()
         process.wait(60)
