@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from empty_environment import ROOT, EmptyEnvironment, build_wheels, metadata, ours
+from ended_hubs import check_end
 
 SOURCES = sorted([*ROOT.glob("libs/*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")])
 NAMES = [tomllib.loads(path.read_text())["project"]["name"] for path in SOURCES]
@@ -114,8 +115,9 @@ def hub(whole: EmptyEnvironment, tmp_path: Path) -> Iterator[dict[str, str]]:
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())
+        check_end(process, tmp_path, signal.SIGTERM)
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         process.wait(60)
 
 

@@ -22,7 +22,7 @@ import pytest
 import forked_sites
 from deploy.charts import ROOT
 from deploy.pages import blocks_of, indented
-from e2e.test_cli import check_end
+from ended_hubs import check_end
 from forked_commands import Commands
 
 PAGE = ROOT / "docs/first-afternoon.md"
