@@ -18,6 +18,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+import forked_sites
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.nursery import DATAPODS, SERVICES, NurseryKind
@@ -172,13 +173,18 @@ def shared_services(services_nursery: NurseryKind) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """And from here on sites that a deployment forks, and all of a `DeployedHub`, are forked in another one."""
+def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """And from here on sites that a deployment forks, and all of a `DeployedHub`, are forked in another one: at this
+    socket, where a test may have its own forked (`forked_sites`)."""
     from e2e.deployed import DeployedHub
 
     # Sites load the accounting of privacy when they first need it: a second and a half of a core, of each of hundreds.
     private = replace(DATAPODS, program=(*DATAPODS.program, "dp_accounting.pld.privacy_loss_distribution"))
-    with shared_nursery(private, tmp_path_factory.mktemp("sites")) as kind, pytest.MonkeyPatch.context() as patch:
+    with (
+        shared_nursery(private, tmp_path_factory.mktemp("sites"), program=Path(forked_sites.__file__)) as kind,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(Deployment, "sites_from", kind)
         patch.setattr(DeployedHub, "sites_from", kind)
-        yield
+        assert kind.shared is not None
+        yield kind.shared

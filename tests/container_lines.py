@@ -1,8 +1,9 @@
 """`docker` lines of the docs and of the console, done without a container engine, by processes.
 
-What runs is the image's entry point with the line's settings and arguments, and nothing else of the caller's
-environment. A volume is a folder. A path within the container is that folder's path here, and a published port is any
-free one. What a container's walls would keep out, its user, and a root that cannot be written are not shown by this.
+What runs, forked from a process that has loaded it, is the module of the image's entry point with the line's settings
+and arguments, and nothing else of the caller's environment. A volume is a folder. A path within the container is that
+folder's path here, and a published port is any free one. What a container's walls would keep out, its user, and a root
+that cannot be written are not shown by this.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import forked_sites
+from forked_commands import Commands
 
 _DOCKERFILE = Path(__file__).parents[1] / "docker" / "Dockerfile"
 _ALONE = frozenset({"-d", "--rm", "--read-only"})
@@ -99,47 +103,44 @@ def _free_port() -> int:
 
 
 @contextmanager
-def started(container: Container, machine: Path) -> Iterator[None]:
-    """It runs while inside, and is told to stop then, as `docker stop` does."""
+def started(container: Container, machine: Path, sites: Path) -> Iterator[None]:
+    """It runs while inside, and is told to stop then, as `docker stop` does.
+
+    Args:
+        sites: where it is forked, as what the image's entry point is.
+    """
     for place in container.folders.values():
         if not place.exists():
             place.mkdir(parents=True)
     entry, own = _entry_point(container.image)
-    with (machine / "log").open("wb") as log:
-        running = subprocess.Popen(
-            [*_python(entry), *(container.arguments or own)], cwd=_tmp(machine), env=_environment(container, machine),
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+    words, log = _program([*entry, *(container.arguments or own)]), machine / "log"
+    environment = _environment(container, machine)
+    with forked_sites.running(words, sites, cwd=_tmp(machine), env=environment, log=log) as running:
         try:
             yield
-            assert running.poll() is None, (machine / "log").read_text()[-3000:]
+            assert running.poll() is None, log.read_text()[-3000:]
         finally:
             running.send_signal(signal.SIGTERM)
-            try:
-                running.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)
-                raise
+            running.wait(30)
 
 
-def run(container: Container, machine: Path) -> subprocess.CompletedProcess[str]:
+def run(container: Container, machine: Path, commands: Commands) -> subprocess.CompletedProcess[str]:
     """A container that does one thing and ends (`docker run --rm`)."""
     entry, own = _entry_point(container.image)
-    return _told([*_python(entry), *(container.arguments or own)], container, machine)
+    return _told([*entry, *(container.arguments or own)], container, machine, commands)
 
 
-def within(line: str, container: Container, machine: Path) -> subprocess.CompletedProcess[str]:
+def within(line: str, container: Container, machine: Path, commands: Commands) -> subprocess.CompletedProcess[str]:
     """A `docker exec` line of a container that runs."""
     words = shlex.split(line)
     assert words[:3] == ["docker", "exec", container.name]
-    return _told(_python([container.here(word) for word in words[3:]]), container, machine)
+    return _told([container.here(word) for word in words[3:]], container, machine, commands)
 
 
-def _told(command: list[str], container: Container, machine: Path) -> subprocess.CompletedProcess[str]:
-    environment, folder = _environment(container, machine), _tmp(machine)
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )  # fmt: skip
+def _told(
+    command: list[str], container: Container, machine: Path, commands: Commands
+) -> subprocess.CompletedProcess[str]:
+    return commands.run(_program(command), cwd=_tmp(machine), env=_environment(container, machine), timeout=60)
 
 
 def _entry_point(image: str) -> tuple[list[str], list[str]]:
@@ -150,13 +151,15 @@ def _entry_point(image: str) -> tuple[list[str], list[str]]:
     return found["ENTRYPOINT"], found.get("CMD", [])
 
 
-def _python(command: list[str]) -> list[str]:
-    assert command[0] == "python"
-    return [sys.executable, *command[1:]]
+def _program(command: list[str]) -> list[str]:
+    """The words of a module that is started as a program."""
+    assert command[:2] == ["python", "-m"], command
+    return command[2:]
 
 
 def _environment(container: Container, machine: Path) -> dict[str, str]:
-    own = {"HOME": str(machine), "TMPDIR": str(_tmp(machine)), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+    own = {"HOME": str(machine), "TMPDIR": str(_tmp(machine)), "OMP_NUM_THREADS": "1"}
+    own |= {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}  # as what it is forked from
     return {**own, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", **container.environment}
 
 

@@ -6,6 +6,7 @@ the wheels' own metadata bring. A dependency that a wheel forgets is therefore m
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import subprocess
@@ -52,14 +53,14 @@ class EmptyEnvironment:
         from closure import closure
 
         self.folder = folder
-        others = {canonicalize_name(one.name): one for one in distributions() if not ours(canonicalize_name(one.name))}
+        others = {name: one for one in distributions() if not ours(name := canonicalize_name(one.name))}
         known = others | {name: metadata(wheel) for name, wheel in wheels.items()}
         self.installed = closure(known, wanted)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
         here = Path(sysconfig.get_path("purelib"))
         there = folder / here.relative_to(sys.prefix)
         for name in self.installed & set(others):
-            _link(others[name], here, there)
+            _link(others[name], str(here), str(there))
         arguments = ["-q", "--no-index", "--find-links", str(next(iter(wheels.values())).parent), *wanted]
         pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", str(self.python)]
         done = subprocess.run([*pip, "install", *arguments], capture_output=True, text=True, timeout=300)
@@ -86,17 +87,22 @@ class EmptyEnvironment:
             )
 
 
-def _link(found: Distribution, here: Path, there: Path) -> None:
-    """With what is compiled of it by now, which is good as long as the linked source is the one that it is of."""
-    named = [Path(str(file)) for file in found.files or ()]
-    compiled = [Path(cache_from_source(str(file))) for file in named if file.suffix == ".py"]
-    for file in (*named, *compiled):
-        source = Path(os.path.normpath(here / file))
-        target = Path(os.path.normpath(there / file))
-        if not source.is_file() or target.exists():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:  # another file system
-            shutil.copy2(source, target)
+def _link(found: Distribution, here: str, there: str) -> None:
+    """With what is compiled of it by now, which is good as long as the linked source is the one that it is of.
+
+    Names are put together as text: there are tens of thousands, and paths as objects took two seconds of a core.
+    """
+    folders = set[str]()
+    for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+        named = row[0]
+        for file in (named, cache_from_source(named)) if named.endswith(".py") else (named,):
+            source, target = os.path.normpath(f"{here}/{file}"), os.path.normpath(f"{there}/{file}")
+            if (folder := target.rpartition("/")[0]) not in folders:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                folders.add(folder)
+            try:
+                os.link(source, target)
+            except (FileNotFoundError, FileExistsError):
+                continue
+            except OSError:  # another file system
+                shutil.copy2(source, target)

@@ -24,7 +24,7 @@ from hanse_fabric import forking
 PROGRAMS = {"hanse": "hanse.cli", "hanse_datapod": "hanse_datapod.cli"}
 """The module whose `main` is a program."""
 _LOADED = (
-    "hanse.cli.app", "hanse.cli.output", "hanse_datapod.cli", "hanse_datapod.home.left", "hanse_datapod.agreeing",
+    "hanse.cli.output", "hanse.hub", "hanse_datapod.cli", "hanse_datapod.home.left", "hanse_datapod.agreeing",
 )  # fmt: skip
 _CLONE_NEWNET = 0x40000000
 
@@ -126,5 +126,7 @@ def _become(_interpreter: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    forking.load(_LOADED)
+    from hanse.cli import app
+
+    forking.load((*_LOADED, *(f"hanse.cli.{name}" for name in (*app._COMMANDS, *app._GROUPS))))
     forking.serve_at(Path(sys.argv[1]), _run)

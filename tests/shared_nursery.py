@@ -16,9 +16,14 @@ from listening import listening
 
 
 @contextmanager
-def shared_nursery(kind: NurseryKind, folder: Path) -> Iterator[NurseryKind]:
-    """A nursery of this kind that many hubs may share while inside."""
+def shared_nursery(kind: NurseryKind, folder: Path, *, program: Path | None = None) -> Iterator[NurseryKind]:
+    """A nursery of this kind that many hubs may share while inside.
+
+    Args:
+        program: a file that does the same, and more; None: the kind's own.
+    """
     at = folder / "socket"
-    argv = [sys.executable, "-m", kind.program[0], "--at", str(at), *kind.program[1:]]
+    started = ["-m", kind.program[0]] if program is None else ["-P", str(program)]
+    argv = [sys.executable, *started, "--at", str(at), *kind.program[1:]]
     with listening(argv, at, folder / "log", os.environ | {**kind.environment}):
         yield replace(kind, shared=at)

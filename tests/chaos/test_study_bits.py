@@ -55,7 +55,7 @@ class Scene:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(
-    shared_sites: None, successors: NurseryKind, tmp_path_factory: pytest.TempPathFactory
+    shared_sites: Path, successors: NurseryKind, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("study-chaos")
     simulated = simulate(PLAN, folder / "cohorts")

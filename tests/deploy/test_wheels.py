@@ -8,6 +8,7 @@ import signal
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from email.message import Message
 from pathlib import Path
 
@@ -16,13 +17,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from empty_environment import ROOT, EmptyEnvironment, build_wheels, metadata, ours
+from ended_hubs import check_end
 
 SOURCES = sorted([*ROOT.glob("libs/*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")])
 NAMES = [tomllib.loads(path.read_text())["project"]["name"] for path in SOURCES]
 EXTRAS = ("hub", "datapod", "notebook")
 JOB = """
 rounds: 2
-participants: {minimum: 2}
+participants: {minimum: 1}
 model: {name: logistic}
 train: {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.1}}
 """
@@ -113,8 +115,9 @@ def hub(whole: EmptyEnvironment, tmp_path: Path) -> Iterator[dict[str, str]]:
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())
+        check_end(process, tmp_path, signal.SIGTERM)
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         process.wait(60)
 
 
@@ -145,30 +148,23 @@ def test_the_readme_s_ten_lines_run_where_there_is_no_checkout(
     assert "..." not in lines
     before, invites, after = lines.partition("token = project.invite")
     invited, _, after = after.partition("\n")
-    # The owner waits where a person would: until the sites' administrators have joined.
+    # The owner waits where a person would: until the site's administrator has joined.
     (tmp_path / "owner.py").write_text(f"{before}{invites}{invited}\nprint(token, flush=True); input()\n{after}")
     (tmp_path / "job.yaml").write_text(JOB)
     owner = whole.start("python", "owner.py", cwd=tmp_path)
     assert owner.stdout is not None
-    tokens = {"clinic-north": owner.stdout.readline().strip()}
-    done = whole.run("hanse", "project", "invite", "triage", "clinic-south", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    tokens["clinic-south"] = json.loads(done.stdout)["token"]
-    sites = []
-    try:
-        for seed, (name, token) in enumerate(tokens.items()):
-            joined = whole.run("hanse", "site", "join", hub["url"], token, "--home", name, cwd=tmp_path)
-            assert joined.returncode == 0, joined.stderr
-            _table(tmp_path / f"{name}.csv", 120, seed)
-            command = ("hanse", "site", "run", "--home", name, "--data", f"{name}.csv")
-            sites.append(whole.start(*command, cwd=tmp_path, log=tmp_path / f"{name}.log"))
+    token = owner.stdout.readline().strip()
+    with ExitStack() as ended:
+        ended.callback(owner.kill)
+        joined = whole.run("hanse", "site", "join", hub["url"], token, "--home", "clinic-north", cwd=tmp_path)
+        assert joined.returncode == 0, joined.stderr
+        _table(tmp_path / "clinic-north.csv", 120, 0)
+        (tmp_path / "policy.yaml").write_text("minimum_participants: 1\n")
+        command = ("hanse", "site", "run", "--home", "clinic-north", "--data", "clinic-north.csv")
+        site = whole.start(*command, "--policy", "policy.yaml", cwd=tmp_path, log=tmp_path / "clinic-north.log")
+        ended.callback(site.wait, 30)
+        ended.callback(site.terminate)
         told, _ = owner.communicate("\n", timeout=150)
-    finally:
-        owner.kill()
-        for site in sites:
-            site.terminate()
-        for site in sites:
-            site.wait(30)
     assert owner.returncode == 0, told
     assert "run is completed" in told
     assert "accuracy" in told  # the DataFrame

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,9 @@ def services(shared_services: None) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def sites(shared_sites: None) -> None:
-    """So do the sites that a deployment forks, and all of a `DeployedHub`."""
+def sites(shared_sites: Path) -> Path:
+    """So do the sites that a deployment forks, and all of a `DeployedHub`: at this socket (`forked_sites`)."""
+    return shared_sites
 
 
 @pytest.fixture(scope="session")

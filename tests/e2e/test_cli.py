@@ -16,6 +16,7 @@ from typing import IO, Any
 import psutil
 import pytest
 
+from ended_hubs import check_end, gone
 from forked_commands import Commands
 
 HANSE = (sys.executable, "-m", "hanse")
@@ -70,7 +71,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Iterator
     process = start(folder)
     try:
         yield Up(process, folder, first_line(process.stdout)["url"], commands)
-        check_end(process, folder, signal.SIGTERM)  # one that has served leaves nothing running either
+        check_end(process, folder, signal.SIGKILL)  # one that has served leaves nothing running either
     finally:
         process.terminate()
         process.wait(60)
@@ -86,10 +87,6 @@ def token(up: Up) -> str:
     joined = up.run("site", "join", up.url, invited["token"], "--home", "north")
     assert (joined["project"], joined["participant"]) == ("triage", "north")
     return str(invited["token"])
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_an_owner_creates_a_project_and_a_site_joins_it_once(up: Up, token: str) -> None:
@@ -136,27 +133,8 @@ def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> Non
 
 
 def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up) -> None:
-    second = subprocess.run(
-        [*HANSE, "up", "--json"], cwd=up.folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert second.returncode == 13
-    assert f"process {up.process.pid}" in json.loads(second.stderr)["error"]["message"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path)
-    first_line(process.stdout)
-    check_end(process, tmp_path, number)
-
-
-def check_end(process: subprocess.Popen[str], folder: Path, number: signal.Signals) -> None:
-    left = [psutil.Process(pid) for pid in json.loads((folder / ".hanse/hub/processes.json").read_text()).values()]
-    assert len(left) == 7
-    process.send_signal(number)
-    assert process.wait(60) == (-number if number == signal.SIGKILL else 0)
-    _, alive = psutil.wait_procs(left, timeout=30)
-    assert all(gone(one.pid) for one in alive)
+    second = up.run("up", status=13)
+    assert f"process {up.process.pid}" in second["error"]["message"]
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.3])

@@ -150,10 +150,10 @@ def test_from_the_first_visit_to_a_downloaded_model(
     job = start_job(project, rounds=3, evaluate={"every": 1}, name="first")
     silent = threading.Event()
     with ExitStack() as sites:
-        north = played(hub.hub.url, token.group(), accept.group(1), tmp_path / "north", learns(0.05))
+        north = played(hub.hub.url, token.group(), accept.group(1), tmp_path / "north", learns())
         sites.callback(north.close)
-        sites.enter_context(site(project, "clinic-south", tmp_path, learns(0.05, silent)))
-        sites.enter_context(site(project, "clinic-west", tmp_path, learns(0.05)))
+        sites.enter_context(site(project, "clinic-south", tmp_path, learns(0.2, silent)))
+        sites.enter_context(site(project, "clinic-west", tmp_path, learns(0.2)))
         page.get_by_role("cell", name="clinic-south").first.wait_for()
         page.locator(".state", has_text="online").nth(2).wait_for()
         page.get_by_role("button", name="clinic-north", exact=True).click()
@@ -220,7 +220,7 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     client = hub.client()
     mine = client.projects.create("mine", schema=schema)
     client.projects.create("others", schema=schema)
-    watched = Watched(browser, hub.hub.console_url, None)
+    watched = Watched(browser, hub.hub.console_url, axe)
     page = watched.page
     token = invited(hub, "bob", projects=["mine"])
     watched.enter(token)
@@ -229,7 +229,7 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     assert page.get_by_role("link", name="others").count() == 0
 
     # The coordinator dies under the page of a run, and comes back: the page goes on by itself.
-    with site(mine, "north", tmp_path, learns(0.1)), site(mine, "south", tmp_path, learns(0.1)):
+    with site(mine, "north", tmp_path, learns()), site(mine, "south", tmp_path, learns(0.3)):  # it waits for the other
         run = mine.run(start_job(mine, rounds=5000, name="long"))
         watched.go(f"/projects/mine/runs/{run.id}")
         page.get_by_role("row").filter(has_text="north").filter(has_text="answered").wait_for()
@@ -265,11 +265,11 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("heading", name="Sign in").wait_for()
     assert watched.errors == second.errors == []
-    let_in_and_shut_out(Watched(browser, hub.hub.console_url, axe), Watched(browser, hub.hub.console_url, None), hub)
+    let_in_and_shut_out(watched, second, hub)
 
 
 def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> None:
-    """An operator lets somebody in by a link, and shuts them out while their page is open."""
+    """An operator, next at a browser, lets somebody in by a link, and shuts them out while their page is open."""
     operator.enter(invited(hub, "carol", role="operator"))
     operator.go("/settings")
     page = operator.page
@@ -277,6 +277,7 @@ def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> 
     page.get_by_role("button", name="Let in").click()
     link = page.get_by_label("Link for dora", exact=True).inner_text()
     operator.look("people")
+    other.page.goto("about:blank")
     other.enter(link.rpartition("/")[2])
     page.get_by_role("button", name="Shut out dora").click()
     page.get_by_role("button", name="Shut out", exact=True).last.click()

@@ -22,6 +22,7 @@ import container_lines
 from console_browser import Watched, chromium
 from container_lines import Container
 from e2e.deployed import deployed
+from forked_commands import Commands
 from hanse_fabric.tensors.file import read_tensors
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -80,24 +81,24 @@ def invited(page: Any, name: str, way: str) -> str:
     return str(shown.inner_text())
 
 
-def previewed(line: Container, machine: Path) -> None:
+def previewed(line: Container, machine: Path, commands: Commands) -> None:
     """The administrator sees what the line that came would agree to."""
     url, token = line.environment["HANSE_JOIN_URL"], line.environment["HANSE_TOKEN"]
     typed = PREVIEW.replace("https://hub.example.org", url).replace("join_...", token)
-    told = container_lines.run(container_lines.read(typed, machine), machine)
+    told = container_lines.run(container_lines.read(typed, machine), machine, commands)
     assert told.returncode == 0, told.stderr
     assert "Who needs a bed?" in told.stdout
     assert told.stdout.rstrip().endswith(f"Digest of these terms: {line.environment['HANSE_ACCEPT']}")
 
 
-def entered(watched: Watched, line: Container, machine: Path) -> None:
+def entered(watched: Watched, line: Container, machine: Path, commands: Commands) -> None:
     """The administrator has a link printed, as soon as there is a window, and opens it."""
     end = time.monotonic() + 90
     window = Path(line.environment["HANSE_HOME"]) / "window.json"  # the command costs more than a look
     while not (window.exists() and window.stat().st_size):
         assert time.monotonic() < end, (machine / "log").read_text()
         time.sleep(0.1)
-    while (told := container_lines.within(WINDOW.replace("hanse-SITE", line.name), line, machine)).returncode != 0:
+    while (told := container_lines.within(WINDOW.replace("hanse-SITE", line.name), line, machine, commands)).returncode:
         assert time.monotonic() < end, told.stderr
         time.sleep(0.5)
     watched.page.goto(told.stdout.strip())
@@ -106,9 +107,9 @@ def entered(watched: Watched, line: Container, machine: Path) -> None:
 
 @pytest.mark.timeout(240)
 def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    commands: Commands, sites: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    with deployed(tmp_path / "hub", console=True) as hub, chromium() as browser, ExitStack() as sites:
+    with deployed(tmp_path / "hub", console=True) as hub, chromium() as browser, ExitStack() as open_sites:
         made = httpx.post(
             f"{hub.hub.url}/v1/people", json={"name": "ada", "role": "owner"},
             headers={"Authorization": f"Bearer {hub.hub.api_key}"},
@@ -132,18 +133,18 @@ def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
         north, west = tmp_path / "north", tmp_path / "west"
         line = container_lines.read(invited(page, "clinic-north", "Docker"), north)
         given = container_lines.read(invited(page, "clinic-west", "Docker"), west).environment
-        sites.enter_context(started(invited(page, "clinic-south", "Python"), tmp_path / "south"))
+        open_sites.enter_context(started(invited(page, "clinic-south", "Python"), tmp_path / "south"))
         table(north / "srv" / "data" / "train.csv", seed=1)
-        previewed(line, north)
-        sites.enter_context(container_lines.started(line, north))
+        previewed(line, north, commands)
+        open_sites.enter_context(container_lines.started(line, north, sites))
         table(west / "srv" / "ward" / "train.csv", seed=3)
         (west / "etc" / "hanse").mkdir(parents=True)
         (west / "etc" / "hanse" / "policy.yaml").write_text("minimum_participants: 3\n")
         typed = OWN_LINE.replace("https://hub.example.org", given["HANSE_JOIN_URL"])
         own = container_lines.read(typed, west, given)
-        sites.enter_context(container_lines.started(own, west))
+        open_sites.enter_context(container_lines.started(own, west, sites))
         administrator = Watched(browser, "", None)
-        entered(administrator, line, north)
+        entered(administrator, line, north, commands)
         administrator.page.get_by_text("as the project declares them").wait_for(timeout=60_000)
 
         page.locator(".state", has_text=re.compile("^online$")).nth(2).wait_for(timeout=120_000)

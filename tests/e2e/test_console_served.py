@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,15 +40,36 @@ PEOPLE = ("ada", "bob")
 OPEN, ENDED = "open", [f"ended-{number}" for number in range(6)]
 
 
+Runs = tuple[dict[str, str], dict[str, str]]
+"""Ids by name; tokens of first links by person."""
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Runs]]:
+    """Before a hub with a study that is looked at, and with runs that are watched."""
+    with served(tmp_path_factory.mktemp("store"), with_all) as opened:
+        yield opened
 
 
-async def with_study(api: Api) -> str:
-    """A project with a study that has completed; returns a token of a one-time link for its owner."""
+@pytest.fixture(scope="module")
+def watched(console: Served[Runs], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """The page of the first person, who has signed in; the last test signs out."""
+    with chromium() as browser:
+        page = Watched(browser, console.url, axe_script(tmp_path_factory.mktemp("axe")))
+        page.enter(console.made[1][PEOPLE[0]])
+        yield page
+
+
+async def with_all(api: Api) -> Runs:
     key = await api.make_key("operator")
+    await with_study(api, key)
+    runs = await with_runs(api, key)
+    people = [await api.ok("POST", "/v1/people", key, {"name": name, "role": "owner"}) for name in PEOPLE]
+    return runs, {name: str(made["token"]) for name, made in zip(PEOPLE, people, strict=True)}
+
+
+async def with_study(api: Api, key: str) -> None:
+    """A project with a study that has completed."""
     schema = {"kind": "genotypes", "phenotypes": ["TRAIT"], "covariates": ["AGE"]}
     await api.ok("POST", "/v1/projects", key, {"name": "gwas", "schema": schema})
     run = (await api.ok("POST", "/v1/projects/gwas/runs", key, {"job": STUDY}))["run"]
@@ -73,62 +93,57 @@ async def with_study(api: Api) -> str:
         outputs[name] = ref.model_dump(mode="json")
     done = {"outputs": outputs, "state": "completed"}
     await api.hub.buckets.runs.change(lambda old: old.model_copy(update=done), project="gwas", run=run)
-    made = await api.ok("POST", "/v1/people", key, {"name": "ada", "role": "owner"})
-    return str(made["token"])
 
 
 @pytest.mark.timeout(240)
-def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(browser: Any, tmp_path: Path) -> None:
-    with served(tmp_path / "store", with_study) as console:
-        watched = Watched(browser, console.url, axe_script(tmp_path))
-        page = watched.page
-        watched.enter(console.made)
-        watched.go("/projects/gwas")
-        page.get_by_role("link", name="lungs").click()
-        page.get_by_role("link", name="Manhattan plot").click()
-        page.get_by_role("img", name=re.compile("Manhattan plot of 40,000 SNPs: 3 of all are significant")).wait_for()
-        page.get_by_role("img", name=re.compile("Quantile-quantile plot.*1.013")).wait_for()
-        best = page.get_by_role("region", name="Hits").get_by_role("row").nth(1)
-        assert best.get_by_role("cell").nth(1).inner_text() == f"rs{HIT}"
-        assert best.get_by_role("cell").last.locator("xpath=preceding-sibling::*[1]").inner_text() == "3.16e-12"
-        watched.look("study")
+def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(watched: Watched) -> None:
+    page = watched.page
+    watched.go("/projects/gwas")
+    page.get_by_role("link", name="lungs").click()
+    page.get_by_role("link", name="Manhattan plot").click()
+    page.get_by_role("img", name=re.compile("Manhattan plot of 40,000 SNPs: 3 of all are significant")).wait_for()
+    page.get_by_role("img", name=re.compile("Quantile-quantile plot.*1.013")).wait_for()
+    best = page.get_by_role("region", name="Hits").get_by_role("row").nth(1)
+    assert best.get_by_role("cell").nth(1).inner_text() == f"rs{HIT}"
+    assert best.get_by_role("cell").last.locator("xpath=preceding-sibling::*[1]").inner_text() == "3.16e-12"
+    watched.look("study")
 
-        # A dot under the pointer says what it is; of the other plot most lie on the line, as nothing matters there.
-        quantiles = page.get_by_role("img", name=re.compile("Quantile-quantile plot"))
-        quantiles.scroll_into_view_if_needed()
-        box = quantiles.locator(".u-over").bounding_box()
-        assert box is not None
-        said = quantiles.locator("xpath=..").locator(".pointed")
-        steep = np.log10(SNPS + 1) * 1.03 / (11.5 * 1.05)  # of the line, as the axes are scaled
-        for share in (0.05, 0.1, 0.3):
-            page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] * (1 - share * steep))
-            expected, observed = map(float, re.findall(r"[0-9.]+", said.inner_text()))
-            assert abs(expected - observed) < 0.2
+    # A dot under the pointer says what it is; of the other plot most lie on the line, as nothing matters there.
+    quantiles = page.get_by_role("img", name=re.compile("Quantile-quantile plot"))
+    quantiles.scroll_into_view_if_needed()
+    box = quantiles.locator(".u-over").bounding_box()
+    assert box is not None
+    said = quantiles.locator("xpath=..").locator(".pointed")
+    steep = np.log10(SNPS + 1) * 1.03 / (11.5 * 1.05)  # of the line, as the axes are scaled
+    for share in (0.05, 0.1, 0.3):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] * (1 - share * steep))
+        expected, observed = map(float, re.findall(r"[0-9.]+", said.inner_text()))
+        assert abs(expected - observed) < 0.2
 
-        # From the whole genome to a part of it by dragging, and back.
-        page.locator(".chart .u-over").first.scroll_into_view_if_needed()
-        plot = page.locator(".chart .u-over").first.bounding_box()
-        assert plot is not None
-        page.mouse.move(plot["x"] + 5, plot["y"] + 50)
-        page.mouse.down()
-        page.mouse.move(plot["x"] + 30, plot["y"] + 60, steps=4)
-        page.mouse.up()
-        page.get_by_role("img", name=re.compile("of chromosome 1:")).wait_for()
-        page.get_by_role("button", name="All", exact=True).first.click()
-        page.get_by_role("img", name=re.compile("Manhattan plot of 40,000 SNPs:")).wait_for()
-        best.get_by_role("button", name="Show").click()
-        page.get_by_text(re.compile("All [0-9]+ SNPs of this part are drawn")).wait_for()
+    # From the whole genome to a part of it by dragging, and back.
+    page.locator(".chart .u-over").first.scroll_into_view_if_needed()
+    plot = page.locator(".chart .u-over").first.bounding_box()
+    assert plot is not None
+    page.mouse.move(plot["x"] + 5, plot["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + 30, plot["y"] + 60, steps=4)
+    page.mouse.up()
+    page.get_by_role("img", name=re.compile("of chromosome 1:")).wait_for()
+    page.get_by_role("button", name="All", exact=True).first.click()
+    page.get_by_role("img", name=re.compile("Manhattan plot of 40,000 SNPs:")).wait_for()
+    best.get_by_role("button", name="Show").click()
+    page.get_by_text(re.compile("All [0-9]+ SNPs of this part are drawn")).wait_for()
 
-        page.get_by_label("Search").fill("RS1234")
-        page.get_by_text("1 to 11 of 11").wait_for()
-        page.get_by_label("Search").fill("nothing")
-        page.get_by_text("No SNP is called so").wait_for()
-        page.get_by_label("Search").fill("7:1-200000")
-        page.get_by_text("1 to 5 of 5").wait_for()
-        expect(page.get_by_role("region", name="SNPs").get_by_text("left out: monomorphic")).to_have_count(1)
-        expect(page.get_by_text("<img src=x")).to_have_count(1)
-        assert page.evaluate("window.owned") is None
-        assert watched.errors == []
+    page.get_by_label("Search").fill("RS1234")
+    page.get_by_text("1 to 11 of 11").wait_for()
+    page.get_by_label("Search").fill("nothing")
+    page.get_by_text("No SNP is called so").wait_for()
+    page.get_by_label("Search").fill("7:1-200000")
+    page.get_by_text("1 to 5 of 5").wait_for()
+    expect(page.get_by_role("region", name="SNPs").get_by_text("left out: monomorphic")).to_have_count(1)
+    expect(page.get_by_text("<img src=x")).to_have_count(1)
+    assert page.evaluate("window.owned") is None
+    assert watched.errors == []
 
 
 async def tell(api: Api, run: str, kind: str, number: int = 0, **data: Any) -> None:
@@ -136,9 +151,8 @@ async def tell(api: Api, run: str, kind: str, number: int = 0, **data: Any) -> N
     await api.hub.bus.publish(EVENT.of(project="triage", run=run), event.encode())
 
 
-async def with_runs(api: Api) -> tuple[dict[str, str], dict[str, str]]:
-    """A project with one run that goes on and some that have ended: ids by name; tokens of first links by person."""
-    key = await api.make_key("operator")
+async def with_runs(api: Api, key: str) -> dict[str, str]:
+    """A project with one run that goes on and some that have ended: their ids by name."""
     await api.ok("POST", "/v1/projects", key, {"name": "triage", "schema": SCHEMA})
     runs = {}
     for name in (OPEN, *ENDED):
@@ -149,8 +163,7 @@ async def with_runs(api: Api) -> tuple[dict[str, str], dict[str, str]]:
         await api.hub.buckets.runs.change(
             lambda old, state=state: old.model_copy(update={"state": state}), project="triage", run=run
         )
-    people = [await api.ok("POST", "/v1/people", key, {"name": name, "role": "owner"}) for name in PEOPLE]
-    return runs, {name: str(made["token"]) for name, made in zip(PEOPLE, people, strict=True)}
+    return runs
 
 
 class Lines:
@@ -183,28 +196,22 @@ def until(page: Any, so: Callable[[], bool], seconds: float = 20.0) -> None:
         page.wait_for_timeout(50)
 
 
-Runs = tuple[dict[str, str], dict[str, str]]
-
-
 @pytest.mark.timeout(240)
-def test_a_watched_run_is_kept_for_who_comes_back_and_for_nobody_else(browser: Any, tmp_path: Path) -> None:
-    with served(tmp_path / "store", with_runs) as console:
-        watched = Watched(browser, console.url, None)
-        page, lines = watched.page, Lines(watched.page)
-        runs, tokens = console.made
-        watched.enter(tokens["ada"])
-        opened_ahead(watched, lines, console)
-        gone_on_with(watched, lines, console)
-        few_are_kept(watched, lines, runs)
-        page.get_by_role("button", name="Sign out").click()
-        page.get_by_role("heading", name="Sign in").wait_for()
-        before = len(lines.of(runs[OPEN]))
-        watched.enter(tokens["bob"])
-        watched.go(f"/projects/triage/runs/{runs[OPEN]}")
-        page.get_by_role("heading", name=OPEN).wait_for()
-        until(page, lambda: len(lines.of(runs[OPEN])) > before)
-        assert after_of(lines.last(runs[OPEN])) == 0, "what the first person was told is the second one's past, too"
-        assert watched.errors == []
+def test_a_watched_run_is_kept_for_who_comes_back_and_for_nobody_else(watched: Watched, console: Served[Runs]) -> None:
+    page, lines = watched.page, Lines(watched.page)
+    runs, tokens = console.made
+    opened_ahead(watched, lines, console)
+    gone_on_with(watched, lines, console)
+    few_are_kept(watched, lines, runs)
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    before = len(lines.of(runs[OPEN]))
+    watched.enter(tokens["bob"])
+    watched.go(f"/projects/triage/runs/{runs[OPEN]}")
+    page.get_by_role("heading", name=OPEN).wait_for()
+    until(page, lambda: len(lines.of(runs[OPEN])) > before)
+    assert after_of(lines.last(runs[OPEN])) == 0, "what the first person was told is the second one's past, too"
+    assert watched.errors == []
 
 
 def opened_ahead(watched: Watched, lines: Lines, console: Served[Runs]) -> None:

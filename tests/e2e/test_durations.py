@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 import hanse
 from e2e.test_role_views import Seen, tapped
@@ -21,23 +23,32 @@ from hanse_datapod.masking import answer
 from light_sites import TAIL, Fate, LightSite
 
 SITES = 3
-TOOK = 1234.567
-"""Seconds that each site's work took, as its worker says."""
+TOOK, TOOK_TOLD = 1234.567, 7654.321
+"""Seconds that each site's work took, as its worker says; where masked answers tell it."""
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
 
-async def places(folder: Path, *modes: str) -> dict[str, str]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedHub]:
+    async with EmbeddedHub(tmp_path_factory.mktemp("durations") / "hub") as started:
+        yield started
+
+
+async def places(hub: EmbeddedHub, took: float, *modes: str) -> dict[str, str]:
     """All that can be read of masked runs at one hub, by where it stands."""
-    seen = Seen()
+    seen, folder = Seen(), hub.state.root.parent
     told: dict[str, str] = {}
-    async with EmbeddedHub(folder / "hub") as hub, tapped(folder, seen), asyncio.TaskGroup() as group:
+    async with tapped(folder, seen), asyncio.TaskGroup() as group:
         at_work = []
         with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
             for mode in modes:
-                project = await asyncio.to_thread(client.projects.create, f"timed-{mode}", schema={"kind": "open"})
+                name = f"timed-{mode}-{took:.0f}"
+                project = await asyncio.to_thread(client.projects.create, name, schema={"kind": "open"})
                 for index in range(SITES):
                     site = LightSite(
-                        index, SITES, folder / f"{mode}-{index}", hub.compensator_key, lambda *_: Fate.ANSWERS, {},
-                        int, seconds=TOOK,
+                        index, SITES, folder / f"{name}-{index}", hub.compensator_key, lambda *_: Fate.ANSWERS, {},
+                        int, seconds=took,
                     )  # fmt: skip
                     token = await asyncio.to_thread(project.invite, site.name)
                     at_work.append(group.create_task(site.run(hub.url, token)))
@@ -46,10 +57,10 @@ async def places(folder: Path, *modes: str) -> dict[str, str]:
                 assert run.state == "completed", f"{run.state}: {run.view.reason}"
                 shown = await asyncio.to_thread(told_to_owners, client, project, run)
                 told |= {f"{what}, {mode}": text for what, text in shown.items()}
-        metrics = await asyncio.to_thread(metrics_of, folder / "hub")
+        metrics = await asyncio.to_thread(metrics_of, hub.state.root)
         for task in at_work:
             task.cancel()
-    logs = {f"log of {path.stem}": path.read_text(errors="replace") for path in (folder / "hub" / "logs").glob("*.log")}
+    logs = {f"log of {path.stem}": path.read_text(errors="replace") for path in (hub.state.root / "logs").glob("*.log")}
     said = {"messages": "\n".join(data.decode(errors="replace") for _, data in seen.messages)}
     return told | metrics | logs | said
 
@@ -91,16 +102,14 @@ def metrics_of(hub: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(180)
-async def test_no_duration_of_a_sites_work_stands_anywhere(tmp_path: Path) -> None:
-    found = await places(tmp_path, "compensator", "pairwise")
+async def test_no_duration_of_a_sites_work_stands_anywhere(hub: EmbeddedHub) -> None:
+    found = await places(hub, TOOK, "compensator", "pairwise")
     assert [where for where, text in found.items() if str(TOOK) in text] == []
 
 
-@pytest.mark.timeout(180)
 async def test_control_where_masked_answers_tell_it_owners_read_it_in_messages_and_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: EmbeddedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer, "seconds_told", lambda _policy, _task, took: took)
-    found = await places(tmp_path, "compensator")
-    assert {"messages", "events, compensator"} <= {where for where, text in found.items() if str(TOOK) in text}
+    found = await places(hub, TOOK_TOLD, "compensator")
+    assert {"messages", "events, compensator"} <= {where for where, text in found.items() if str(TOOK_TOLD) in text}

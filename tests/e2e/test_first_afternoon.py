@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import forked_sites
 from deploy.charts import ROOT
 from deploy.pages import blocks_of, indented
+from ended_hubs import check_end
 from forked_commands import Commands
 
 PAGE = ROOT / "docs/first-afternoon.md"
@@ -45,18 +47,30 @@ def typed_at(commands: Commands, line: str, folder: Path) -> str:
 
 
 @contextmanager
-def running(line: str, folder: Path) -> Iterator[None]:
-    """A line that runs until Ctrl-C, which ends it well."""
+def open_site(line: str, folder: Path, sites: Path) -> Iterator[None]:
+    """A site that runs until Ctrl-C, which ends it well."""
+    with forked_sites.running(words_of(line), sites, cwd=folder, env=ENVIRONMENT, log=folder / "log") as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait(60)
+        assert status in (0, 130), (folder / "log").read_text()
+
+
+@contextmanager
+def open_hub(line: str, folder: Path) -> Iterator[None]:
+    """A hub that runs until Ctrl-C, which leaves nothing running."""
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words_of(line)], cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log
+            [sys.executable, "-m", *words_of(line)], cwd=folder, env=ENVIRONMENT, stdout=log, text=True, stderr=log
         )
     try:
         yield
+        check_end(process, folder, signal.SIGINT, of=8)
     finally:
-        process.send_signal(signal.SIGINT)
-        status = process.wait(60)
-    assert status in (0, 130), (folder / "log").read_text()
+        process.terminate()
+        process.wait(60)
 
 
 def until(done: Callable[[], bool], seconds: float = 90) -> None:
@@ -76,7 +90,7 @@ def table(path: Path, seed: int, header: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
-    tmp_path: Path, commands: Commands
+    tmp_path: Path, commands: Commands, sites: Path
 ) -> None:
     typed = partial(typed_at, commands)
     university, *hospitals = (tmp_path / name for name in ("university", *SITES))
@@ -91,7 +105,7 @@ def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
     def ready() -> bool:
         return [site["online"] for site in json.loads(typed(f"{look} --json", university))] == [True, True]
 
-    with running(HUB[2].replace("hub.university.example", "127.0.0.1"), university), ExitStack() as evening:
+    with open_hub(HUB[2].replace("hub.university.example", "127.0.0.1"), university), ExitStack() as evening:
         until(lambda: "The hub is at" in (university / "log").read_text())
         typed(create, university)
         for seed, (folder, invite) in enumerate(zip(hospitals, invites, strict=True)):
@@ -99,7 +113,7 @@ def test_two_hospitals_and_a_university_train_a_model_by_the_lines_of_the_page(
             assert join.startswith("hanse site join ")
             typed(join, folder)
             table(folder / "ward.csv", seed, "age,crp,admitted")
-            evening.enter_context(running(DATAPOD[0].replace("clinic-north", folder.name), folder))
+            evening.enter_context(open_site(DATAPOD[0].replace("clinic-north", folder.name), folder, sites))
         until(ready)
         typed(ask, university)
         assert "completed" in typed(submit, university)

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 
 from hanse.demo.gwas import GwasScenario
 from hanse.demo.gwas_report import emit_report
+from hanse.embedded.deployment import Deployment
+from hanse.embedded.nursery import Nursery
+from hanse.embedded.processes import Child, ChildSpec, Supervisor
+
+_start = Supervisor.start
+
+
+def forked(self: Supervisor, spec: ChildSpec, others: Nursery | None = None, *, sites: Nursery) -> Child:
+    """A site is forked from the session's nursery; of the others each as it is."""
+    return _start(self, spec, sites if spec.name.startswith("datapod-") else others)
 
 
 @pytest.mark.timeout(300)
-async def test_three_tests_of_hapmap1_equal_the_pooled_analysis(tmp_path: Path) -> None:
-    outcome = await GwasScenario.create(tmp_path / "demo", seed=1, names=("hapmap1",)).play(quiet=True)
+async def test_three_tests_of_hapmap1_equal_the_pooled_analysis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Deployment.sites_from is not None
+    async with Nursery(Deployment.sites_from, tmp_path / "nursery.log") as nursery:
+        monkeypatch.setattr(Supervisor, "start", partialmethod(forked, sites=nursery))
+        outcome = await GwasScenario.create(tmp_path / "demo", seed=1, names=("hapmap1",)).play(quiet=True)
     assert {one["test"] for one in outcome.compared} == {"chi_square", "linear", "logistic"}
     for one in outcome.compared:
         federated, _ = one["analyses"]["federated"]

@@ -4,7 +4,7 @@ run as it stands there, against a hub of real processes. Addresses, keys and `..
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,20 +57,15 @@ def table(seed: int, rows: int = 120) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def own(new_hub: Callable[..., DeployedHub]) -> DeployedHub:
-    """A hub on which the pages' names are free."""
-    return new_hub()
-
-
-@pytest.fixture(scope="module")
-def triage(own: DeployedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project of owner.md, with two datapods."""
-    made = played("docs/owner.md", 0, {}, **connecting(own))
+def triage(hub: DeployedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The project of owner.md, with two datapods. No other file's project at the session's hub has a name of the
+    pages."""
+    made = played("docs/owner.md", 0, {}, **connecting(hub))
     folder = tmp_path_factory.mktemp("triage")
     for seed, name in enumerate(SITES):
         table(seed).to_csv(folder / f"{name}.csv", index=False)
         data = folder / f"{name}.csv"
-        own.start_datapod(made["project"], name, home=folder / name, data=data, test=data)
+        hub.start_datapod(made["project"], name, home=folder / name, data=data, test=data)
     yield made["project"]
     made["hub"].close()
 
@@ -102,9 +97,9 @@ def cancelled(run: Run) -> None:
     assert run.state == "cancelled"
 
 
-def test_the_loop_of_the_readme_trains(own: DeployedHub, elsewhere: Path) -> None:
-    with own.client() as client:
-        project = client.projects.create("loop", schema={"kind": "open"})
+def test_the_loop_of_the_readme_trains(hub: DeployedHub, elsewhere: Path) -> None:
+    with hub.client() as client:
+        project = client.projects.create("loop-of-readme", schema={"kind": "open"})
         sites: list[Site] = []
         ends: list[ErrorCode] = []
 
@@ -120,7 +115,7 @@ def test_the_loop_of_the_readme_trains(own: DeployedHub, elsewhere: Path) -> Non
 
         def loop() -> None:
             try:
-                played("README.md", 1, around, **{"https://hub.example.org": own.hub.url})
+                played("README.md", 1, around, **{"https://hub.example.org": hub.hub.url})
             except HanseError as error:
                 ends.append(error.code)
 
@@ -136,24 +131,24 @@ def test_the_loop_of_the_readme_trains(own: DeployedHub, elsewhere: Path) -> Non
     assert read_tensors(path)[1]["weight"].tolist() == np.ones((3, 4)).tolist()
 
 
-def test_the_project_with_terms_is_made(own: DeployedHub) -> None:
-    with own.client() as client:
+def test_the_project_with_terms_is_made(hub: DeployedHub) -> None:
+    with hub.client() as client:
         filled = {'"triage"': '"wards"', "schema=...": 'schema={"kind": "array", "shape": [64], "classes": 10}'}
         project = played("docs/owner.md", 1, {"hub": client}, **filled)["project"]
         assert project.view().terms_digest
 
 
-def test_a_run_begins_with_the_uploaded_model(own: DeployedHub) -> None:
-    with own.client() as client:
+def test_a_run_begins_with_the_uploaded_model(hub: DeployedHub) -> None:
+    with hub.client() as client:
         schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
-        project = client.projects.create("digits", schema=schema)
+        project = client.projects.create("own-digits", schema=schema)
         cancelled(played("docs/owner.md", 3, {"project": project, "np": np})["run"])
 
 
-def test_a_run_begins_with_weights_that_were_trained_elsewhere(own: DeployedHub, elsewhere: Path) -> None:
+def test_a_run_begins_with_weights_that_were_trained_elsewhere(hub: DeployedHub, elsewhere: Path) -> None:
     model = {"name": "resnet18", "stem": "large", "inputs": [3, 224, 224], "outputs": 1000}
     save_file(as_torchvision(trained(model)), elsewhere / "resnet18.safetensors")
-    with own.client() as client:
+    with hub.client() as client:
         schema = {"kind": "array", "shape": [3, 224, 224], "task": "classification", "classes": 4}
         project = client.projects.create("scans", schema=schema)
         made = played("docs/models.md", 0, {"project": project})
@@ -188,8 +183,8 @@ def test_a_sweep_tries_settings(triage: Project, job: dict[str, Any], elsewhere:
     assert swept.best
 
 
-def test_a_study_of_three_cohorts_ends_with_its_report(own: DeployedHub, elsewhere: Path) -> None:
-    before, begun, after = shown("docs/gwas.md", 0, **connecting(own)).partition('run = project.run("study.yaml")')
+def test_a_study_of_three_cohorts_ends_with_its_report(hub: DeployedHub, elsewhere: Path) -> None:
+    before, begun, after = shown("docs/gwas.md", 0, **connecting(hub)).partition('run = project.run("study.yaml")')
     around: dict[str, Any] = {}
     exec(before, around)  # noqa: S102 - the page is ours
     cohorts = tuple(CohortPlan(name, 60, 60) for name in around["tokens"])
@@ -199,7 +194,7 @@ def test_a_study_of_three_cohorts_ends_with_its_report(own: DeployedHub, elsewhe
         people = [line.split()[:2] for line in prefix.with_suffix(".fam").read_text().splitlines()]
         phenotypes = elsewhere / f"{name}.pheno"
         phenotypes.write_text("FID IID FEV1\n" + "".join(f"{fid} {iid} 3.1\n" for fid, iid in people))
-        own.start_datapod(
+        hub.start_datapod(
             around["project"], name, home=elsewhere / name, data=prefix, rules={"workflows": ["association_study"]},
             phenotypes=phenotypes, covariates=prefix.with_name(f"{prefix.name}.cov"),
         )  # fmt: skip

@@ -8,16 +8,20 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
+import forked_sites
 from forked_commands import Commands
 from network_namespaces import Machine, can_be_made, machines
 
@@ -63,8 +67,21 @@ class Folder:
         with (self.folder / "log").open("a") as log:
             return subprocess.Popen(
                 self.machine.at(*HANSE, *words), cwd=self.folder, env=self._environment, text=True, stderr=log,
-                stdout=subprocess.PIPE if words[0] in ("up", "run") else log,
+                stdout=subprocess.PIPE,
             )  # fmt: skip
+
+    @contextmanager
+    def open_site(self, sites: Path, name: str) -> Iterator[None]:
+        """The site that has joined here runs, by the line that joining has printed, until it is told to end."""
+        words, log = ["hanse", "site", "run", "--home", name, "--data", "data.csv"], self.folder / "log"
+        with forked_sites.running(
+            words, sites, cwd=self.folder, env=self._environment, log=log, network=self.machine.name
+        ) as process:
+            try:
+                yield
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
 
 
 def _table(path: Path, seed: int) -> None:
@@ -75,9 +92,16 @@ def _table(path: Path, seed: int) -> None:
 
 
 def _can_connect(machine: Machine, address: str, port: int) -> bool:
-    code = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
-    done = subprocess.run(machine.at(sys.executable, "-c", code), capture_output=True, timeout=30, check=False)
-    return done.returncode == 0
+    def connect() -> bool:
+        forked_sites.enter(machine.name)
+        try:
+            socket.create_connection((address, port), 5).close()
+        except OSError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(1) as there:  # a thread is on one machine alone
+        return there.submit(connect).result(30)
 
 
 class WayOut:
@@ -106,30 +130,41 @@ class WayOut:
         return self._log.read_text().splitlines()
 
 
+@contextmanager
+def ended(up: subprocess.Popen[str], way: WayOut) -> Iterator[None]:
+    """Hub and proxy end with the block."""
+    try:
+        yield
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(60)
+        way.end()
+
+
 @pytest.mark.timeout(300)
 def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(
-    four: list[Machine], commands: Commands, tmp_path: Path
+    four: list[Machine], commands: Commands, sites: Path, tmp_path: Path
 ) -> None:
     hub = Folder(four[0], commands, tmp_path / "hub")
     way, door = WayOut(four[1], tmp_path / "proxy.log"), four[2].address.rpartition(".")[0] + ".1"
     schemes = {"north": "http", "south": "socks5h"}
-    sites = {
+    clinics = {
         name: Folder(
             machine, commands, tmp_path / name, f"{schemes[name]}://{NAME}:{quote(PASSWORD, safe='')}@{door}:{PORT}"
         )
         for name, machine in zip(schemes, four[2:], strict=True)
     }
     chosen = ("--port", "443", "--bus-port", "8443", "--store-port", "9443", "--console-port", "10443")
-    started = [hub.start("up", "--public", hub.machine.address, *chosen, "--json")]
-    try:
-        assert started[0].stdout is not None
-        told = json.loads(started[0].stdout.readline())
+    up = hub.start("up", "--public", hub.machine.address, *chosen, "--json")
+    with ended(up, way), ExitStack() as open_sites:
+        assert up.stdout is not None
+        told = json.loads(up.stdout.readline())
         assert told["ports"] == {**PORTS, "console": 10443}
         way.begin()
         (hub.folder / "schema.yaml").write_text(SCHEMA)
         (hub.folder / "job.yaml").write_text(JOB)
         hub.well("project", "create", "triage", "--schema", "schema.yaml")
-        for seed, (name, site) in enumerate(sites.items()):
+        for seed, (name, site) in enumerate(clinics.items()):
             line = hub.well("project", "invite", "triage", name).strip().splitlines()[-1]
             words = shlex.split(line)
             assert words[:4] == ["hanse", "site", "join", told["url"]]
@@ -140,7 +175,7 @@ def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(
             assert (refused.returncode, "expected " + other in refused.stderr) == (7, True), refused.stderr
             site.well(*words[1:])
             _table(site.folder / "data.csv", seed)
-            started.append(site.start("site", "run", "--home", name, "--data", "data.csv"))
+            open_sites.enter_context(site.open_site(sites, name))
         run = hub.start("run", "submit", "triage", "job.yaml", "--watch", "--no-ask", "--json")
         assert run.stdout is not None
         next(line for line in run.stdout if "round-finished" in line)
@@ -156,13 +191,8 @@ def test_sites_behind_a_proxy_join_by_the_printed_line_and_train_over_tls(
             assert _can_connect(hub.machine, "127.0.0.1", port), name
             assert _can_connect(four[1], hub.machine.address, port) == (name in told["ports"]), name
             assert not _can_connect(four[2], hub.machine.address, port), "a site reaches the proxy alone"
-    finally:
-        for process in reversed(started):
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-        way.end()
     assert {line.split()[0] for line in way.opened()} == {"http", "socks", "serves"}
-    for name, site in sites.items():
+    for name, site in clinics.items():
         assert PASSWORD not in (site.folder / "log").read_text()
         assert json.loads((site.folder / name / "site.json").read_text())["bus_url"].startswith("wss://")
         left = (site.folder / name / "outbox.jsonl").read_text()

@@ -108,8 +108,7 @@ async def test_a_compensator_whose_operator_lets_it_sums_two_and_two_of_three_su
     async with Deployment(
         tmp_path, "gwas", files, SCHEMA, policy=CONSENT, settings=settings, nursery=True, sharing=len(names)
     ) as deployment:
-        other = SECTION | {"max_iterations": 21}
-        run = await asyncio.to_thread(ended, deployment.project, "compensator", other)
+        run = await asyncio.to_thread(ended, deployment.project, "compensator", COUNTS)
         assert run.state == "completed", run.view.reason
         run = await asyncio.to_thread(ended, deployment.project, "compensator", compensators=names, needed=2)
         check_bits(await asyncio.to_thread(results_of, run, tmp_path / "shared"), expected)

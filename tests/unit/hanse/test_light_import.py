@@ -47,12 +47,20 @@ def test_the_sdk_names_the_classes_of_what_it_returns_for_those_who_annotate_wit
         "import hanse; hanse.connect('https://hub.example.org')",
         "import hanse; hanse.aconnect('https://hub.example.org')",
         "import hanse.site",
-        "import hanse.cli.app",
+        "import hanse.cli.app; hanse.cli.app.build()",
         "import hanse_schemas.job, hanse_schemas.schema, hanse_schemas.http.runs",
     ],
 )
 def test_clients_joining_sites_and_the_command_line_load_no_numbers_and_no_operators_tools(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
+
+
+def test_a_command_that_needs_no_connection_to_a_hub_loads_none_and_no_other_command() -> None:
+    program = "import sys; from hanse.cli.app import build; build('site'); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(told.stdout.split())
+    assert "hanse.cli.site" in loaded
+    assert not loaded & {"hanse.cli.run", "hanse.hub", "hanse_fabric.messages", "hanse_schemas.schema"}
 
 
 @pytest.mark.parametrize("command", [["up"], ["demo"], ["gwas", "demo"]], ids=" ".join)

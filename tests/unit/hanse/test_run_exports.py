@@ -258,7 +258,8 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_to_install() -> None
 
 
 def test_trackers_are_loaded_when_a_run_goes_there_alone() -> None:
-    assert not loaded_by("import hanse.cli.app, hanse.exports") & {"mlflow", "tensorboard", "wandb", "torch", "numpy"}
+    loaded = loaded_by("import hanse.cli.app, hanse.exports; hanse.cli.app.build()")
+    assert not loaded & {"mlflow", "tensorboard", "wandb", "torch", "numpy"}
     assert "torch" not in loaded_by("import hanse.exports.to_tensorboard")
 
 

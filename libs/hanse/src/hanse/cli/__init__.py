@@ -15,7 +15,7 @@ def main() -> None:
     from hanse_fabric.errors import ErrorCode, HanseError
 
     try:
-        build()()
+        build(sys.argv[1] if len(sys.argv) > 1 else None)()
     except HanseError as error:
         sys.exit(report_error(error, as_json="--json" in sys.argv))
     except OSError as error:

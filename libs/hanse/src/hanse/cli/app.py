@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import typer
 
-from hanse.cli import audit, config, doctor, gwas, hub, lab, model, new, people, project, run, site
-from hanse.cli.demo import demo
-from hanse.cli.up import up
+_COMMANDS = {"demo": "demo", "up": "up", "new": "new", "config": "show", "doctor": "doctor"}
+"""Commands of their own: the function in the module of that name."""
+_GROUPS = ("hub", "project", "site", "run", "model", "people", "audit", "lab", "gwas")
 
 
-def build() -> typer.Typer:
-    """The application; errors of the catalogue pass through to `main`."""
+def build(asked: str | None = None) -> typer.Typer:
+    """The application; errors of the catalogue pass through to `main`.
+
+    Args:
+        asked: the one command or group that is loaded, for to load all takes most of a short command's time; all where
+            this is not the name of one.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
         help="Federated learning and federated studies over data that may not be pooled.",
     )
-    app.command()(demo)
-    app.command()(up)
-    app.add_typer(hub.app, name="hub")
-    app.add_typer(project.app, name="project")
-    app.add_typer(site.app, name="site")
-    app.add_typer(run.app, name="run")
-    app.add_typer(model.app, name="model")
-    app.add_typer(people.app, name="people")
-    app.add_typer(audit.app, name="audit")
-    app.add_typer(lab.app, name="lab")
-    app.add_typer(gwas.app, name="gwas")
-    app.command("new")(new.new)
-    app.command("config")(config.show)
-    app.command("doctor")(doctor.doctor)
+    app.callback()(_nothing)  # else an application of one command would be that command
+    known = (*_COMMANDS, *_GROUPS)
+    for name in (asked,) if asked in known else known:
+        module = import_module(f"hanse.cli.{name}")
+        if name in _COMMANDS:
+            app.command(name)(getattr(module, _COMMANDS[name]))
+        else:
+            app.add_typer(module.app, name=name)
     return app
+
+
+def _nothing() -> None:
+    pass

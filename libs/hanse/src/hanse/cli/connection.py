@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 import hanse
-from hanse.hub import Hub
 from hanse.hub_here import hub_here
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
+    from hanse.hub import Hub
     from hanse_site.identity import SiteIdentity
 
 Url = Annotated[str | None, typer.Option("--url", envvar="HANSE_URL", help="The hub's address.")]

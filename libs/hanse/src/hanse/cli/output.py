@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from hanse.display import Table, harmless
-from hanse.views import metrics_text
 from hanse_fabric.errors import HanseError
 
 
@@ -67,6 +66,8 @@ def report_error(error: HanseError, *, as_json: bool) -> int:
 
 def _said(value: object) -> str:
     if isinstance(value, Mapping):
+        from hanse.views import metrics_text  # with all that answers of the hub are
+
         return metrics_text(value)
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else _at(value)
 

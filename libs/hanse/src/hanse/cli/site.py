@@ -18,10 +18,10 @@ from hanse.cli.keys_given import key_of
 from hanse.cli.output import emit_json
 from hanse.cli.programs import AS_GIVEN, run_program
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_schemas.schema import DataSchema, GenotypesSchema
 
 if TYPE_CHECKING:
     from hanse.site_values import ColumnValues
+    from hanse_schemas.schema import DataSchema
 
 _HUB_S = 30.0
 
@@ -59,6 +59,8 @@ def join(
 
 def next_steps(home: Path, schema: DataSchema) -> list[str]:
     """Lines for who has just joined."""
+    from hanse_schemas.schema import GenotypesSchema
+
     if not isinstance(schema, GenotypesSchema):
         return [f"Next: hanse site run --home {home} --data FILE"]
     beside = [f" --{name} FILE" for name in ("phenotypes", "covariates") if getattr(schema, name)]
