@@ -1,7 +1,8 @@
 """A hub that lies to sites whose masks cancel, as a state machine: what it unmasks speaks of no few members."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +15,7 @@ from hanse_privacy.works.pairwise import Past, UnmaskingSession
 from spans import members, smallest_support
 
 SITES, MINIMUM = range(1, 9), 2
+EITHER = st.booleans()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,23 @@ class Opened(UnmaskingSession):
 
 def session(numbers, threshold, *, gap=3, colluding=0, ahead=False, run=0):
     return Opened(members(*numbers), threshold, gap, colluding, ahead, run)
+
+
+def one_of(numbers: Iterable[int]) -> st.SearchStrategy[int]:
+    return _strategies(frozenset(numbers), 0)[0]
+
+
+def some_of(numbers: Iterable[int], least: int = 0) -> st.SearchStrategy[frozenset[int]]:
+    return _strategies(frozenset(numbers), least)[1]
+
+
+@cache
+def _strategies(
+    numbers: frozenset[int], least: int
+) -> tuple[st.SearchStrategy[int], st.SearchStrategy[frozenset[int]]]:
+    """Made once: Hypothesis checks each strategy that is made anew, which took longer than what is tried."""
+    one = st.sampled_from(sorted(numbers))
+    return one, st.frozensets(one, min_size=least)
 
 
 def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
@@ -86,7 +105,7 @@ class LyingHub(RuleBasedStateMachine):
     """Opens sessions of one work among any sites, in two runs, names other survivors to each, and has what colluding
     sites know."""
 
-    shares_ahead = st.booleans()
+    shares_ahead = EITHER
     """Whether a session is shared ahead."""
 
     def site(self, number: int) -> Any:
@@ -108,22 +127,22 @@ class LyingHub(RuleBasedStateMachine):
     @precondition(lambda self: self.orders)
     @rule(data=st.data(), all_of_them=st.booleans())
     def has_sums_in_the_middle(self, data, all_of_them):
-        number = data.draw(st.sampled_from(sorted(self.orders)))
-        sites = sorted(self.orders[number])
-        self.sum_within(number, sites if all_of_them else data.draw(st.sets(st.sampled_from(sites))))
+        number = data.draw(one_of(self.orders))
+        sites = self.orders[number]
+        self.sum_within(number, sites if all_of_them else data.draw(some_of(sites)))
 
     @precondition(lambda self: self.orders)
     @rule(data=st.data())
     def has_some_answer(self, data):
-        number = data.draw(st.sampled_from(sorted(self.orders)))
-        self.answer(number, data.draw(st.sets(st.sampled_from(sorted(self.orders[number])))))
+        number = data.draw(one_of(self.orders))
+        self.answer(number, data.draw(some_of(self.orders[number])))
 
     @precondition(lambda self: self.answered)
     @rule(data=st.data())
     def has_some_reveal(self, data):
-        number = data.draw(st.sampled_from(sorted(self.answered)))
+        number = data.draw(one_of(self.answered))
         survivors = self.drawn_survivors(data, number)
-        self.reveal(number, survivors, data.draw(st.sets(st.sampled_from(sorted(self.orders[number])))))
+        self.reveal(number, survivors, data.draw(some_of(self.orders[number])))
 
     @rule(data=st.data())
     def makes_a_sum(self, data):
@@ -137,28 +156,28 @@ class LyingHub(RuleBasedStateMachine):
     def drawn_session(self, data):
         """Any, or one with the members and the threshold of an earlier one."""
         earlier = [(sorted(numbers), opened.threshold) for opened, numbers in self.sessions]
-        if earlier and data.draw(st.booleans()):
+        if earlier and data.draw(EITHER):
             return data.draw(st.sampled_from(earlier))
         least = max(3, MINIMUM + self.k + 1)
-        numbers = data.draw(st.lists(st.sampled_from(list(SITES)), min_size=least, unique=True))
-        return numbers, data.draw(st.integers(len(numbers) // 2 + 1, len(numbers)))
+        numbers = sorted(data.draw(some_of(SITES, least)))
+        return numbers, data.draw(one_of(range(len(numbers) // 2 + 1, len(numbers) + 1)))
 
     def drawn_survivors(self, data, number):
-        can = sorted(self.answered[number] | (self.colluding & self.orders[number]))
+        can = self.answered[number] | (self.colluding & self.orders[number])
         threshold = self.sessions[number][0].threshold
-        return data.draw(st.sets(st.sampled_from(can), min_size=threshold)) if len(can) >= threshold else set()
+        return data.draw(some_of(can, threshold)) if len(can) >= threshold else set()
 
     def open(self, data):
         """The number of a session in which enough have shared secrets, of whom the hub names some as those who are to
         mask with each other; None: there are too few."""
         found = self.shared(
-            *self.drawn_session(data), ahead=data.draw(self.shares_ahead), run=data.draw(st.integers(0, 1))
+            *self.drawn_session(data), ahead=data.draw(self.shares_ahead), run=data.draw(one_of((0, 1)))
         )
         if found is None:
             return None
         number, shared, threshold = found
-        some = st.frozensets(st.sampled_from(sorted(shared)), min_size=threshold)
-        self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
+        everyone = frozenset(shared)
+        self.orders[number] = everyone if data.draw(EITHER) else data.draw(some_of(shared, threshold))
         return number
 
     def shared(self, numbers, threshold, asked=None, *, ahead=False, run=0):

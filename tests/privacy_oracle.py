@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy import integrate, optimize, stats
@@ -56,27 +57,33 @@ def epsilon_of_mixed(releases: Sequence[tuple[str, float, float, int]], delta: f
     """Of releases of several kinds that are fixed beforehand: (kind, amount, rate, count) each, kinds and amounts as in
     `hanse_privacy.accounting.events`. Each one's loss is parted between a grid's points on either side, which keeps its
     mean, and adds some 1e-9 to its variance."""
-    return max(_mixed(releases, delta, removed) for removed in (True, False))
+    return max(_mixed(tuple(releases), delta, removed) for removed in (True, False))
 
 
-def _mixed(releases: Sequence[tuple[str, float, float, int]], delta: float, removed: bool) -> float:
+def _mixed(releases: tuple[tuple[str, float, float, int], ...], delta: float, removed: bool) -> float:
+    losses, total = _whole_loss(releases, removed)
+
+    def excess(epsilon: float) -> float:
+        above = np.searchsorted(losses, epsilon, side="right")
+        return float(total[above:] @ -np.expm1(epsilon - losses[above:])) - delta
+
+    return _root(excess, float(losses[-1]))
+
+
+@lru_cache(maxsize=2)
+def _whole_loss(releases: tuple[tuple[str, float, float, int], ...], removed: bool) -> tuple[Array, Array]:
+    """The losses of all together with their masses; kept, for a test asks for several deltas, one after another."""
     width, count = 1e-4, 1 << 19
     transform = np.ones(count // 2 + 1, dtype=complex)
     for kind, amount, rate, times in releases:
         losses, masses = _losses(kind, amount, rate, removed)
         below = np.floor(losses / width).astype(int)
-        share, points = losses / width - below, np.zeros(count)
-        np.add.at(points, below % count, masses * (1 - share))
-        np.add.at(points, (below + 1) % count, masses * share)
+        share = losses / width - below
+        points = np.bincount(below % count, masses * (1 - share), count)
+        points += np.bincount((below + 1) % count, masses * share, count)
         transform *= np.fft.rfft(points) ** times
     total = np.maximum(np.fft.fftshift(np.fft.irfft(transform, count)), 0.0)
-    losses = (np.arange(count) - count // 2) * width
-
-    def excess(epsilon: float) -> float:
-        above = losses > epsilon
-        return float(total[above] @ -np.expm1(epsilon - losses[above])) - delta
-
-    return _root(excess, float(losses[-1]))
+    return (np.arange(count) - count // 2) * width, total
 
 
 def _losses(kind: str, amount: float, rate: float, removed: bool) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from fractions import Fraction
+from functools import cache
 from itertools import combinations
 
 
@@ -13,28 +13,33 @@ def members(*numbers: int) -> frozenset[bytes]:
 
 
 def rank(matrix: Sequence[Sequence[int]]) -> int:
-    """Over the rationals."""
-    rows: list[list[Fraction]] = [[Fraction(x) for x in row] for row in matrix]
-    done = 0
+    """Over the rationals. By Bareiss, in whole numbers: each division is without remainder."""
+    rows, done, last = [list(row) for row in matrix], 0, 1
     for column in range(len(rows[0]) if rows else 0):
         pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
         if pivot is None:
             continue
         rows[done], rows[pivot] = rows[pivot], rows[done]
+        first = rows[done]
         for row in range(done + 1, len(rows)):
-            factor = rows[row][column] / rows[done][column]
-            rows[row] = [a - factor * b for a, b in zip(rows[row], rows[done], strict=True)]
-        done += 1
+            factor = rows[row][column]
+            rows[row] = [(first[column] * a - factor * b) // last for a, b in zip(rows[row], first, strict=True)]
+        done, last = done + 1, first[column]
     return done
 
 
 def smallest_support(sets: Collection[Collection[int]], honest: Collection[int]) -> int | None:
     """The fewest honest members that any rational combination of the sets' sums speaks of, at least one; None: none."""
-    rows = [[int(site in one) for site in honest] for one in sets]
-    whole = rank(rows)
-    for size in range(1, len(honest) + 1):
-        for kept in combinations(range(len(honest)), size):
+    return _smallest(frozenset(tuple(int(site in one) for site in honest) for one in sets), len(honest))
+
+
+@cache
+def _smallest(rows: frozenset[tuple[int, ...]], count: int) -> int | None:
+    """Remembered: most steps of a hub that lies add no sum to those that it has."""
+    whole = rank(sorted(rows))
+    for size in range(1, count + 1):
+        for kept in combinations(range(count), size):
             # A combination that vanishes outside of `kept`, and not everywhere.
-            if rank([[row[at] for at in range(len(honest)) if at not in kept] for row in rows]) < whole:
+            if rank([[row[at] for at in range(count) if at not in kept] for row in rows]) < whole:
                 return size
     return None

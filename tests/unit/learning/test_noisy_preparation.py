@@ -136,7 +136,7 @@ def test_one_row_or_person_more_changes_the_vector_by_no_more_than_the_noise_is_
 ) -> None:
     draw = np.random.default_rng(3)
     most = [0.0, 0.0]
-    for _ in range(200):
+    for _ in range(80):
         frame, schema = extreme_tables(draw, 12)
         asked = Prepare(
             numbers={"scale": scale, "missing": "mean"}, categories={"rare": 1}, columns=({"name": "a", "log": True},)
@@ -157,7 +157,7 @@ def test_one_row_or_person_more_changes_the_vector_by_no_more_than_the_noise_is_
 
 def test_one_site_replaced_changes_the_vector_by_no_more_than_the_noise_is_made_for() -> None:
     draw = np.random.default_rng(4)
-    for _ in range(100):
+    for _ in range(50):
         frame, schema = extreme_tables(draw, 5)
         other, _ = extreme_tables(draw, int(draw.integers(1, 400)))
         rules = completed(Prepare(), schema).rules

@@ -147,7 +147,7 @@ def crowded(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return odds if decimals is None else np.round(odds, decimals), y
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(crowded())
 def test_the_area_is_the_pooled_one_within_what_is_told_and_to_1e_4(given_: tuple[np.ndarray, np.ndarray]) -> None:
     odds, y = given_

@@ -76,19 +76,19 @@ def _inner(each: Any) -> Any:
 
 
 TRAINED: dict[str, dict[str, Any]] = {
-    "adam": {"epochs": 2, "optimizer": {"name": "adam", "across_rounds": True}},
-    "momentum": {"epochs": 2, "clip_norm": 0.5, "optimizer": {"name": "sgd", "momentum": 0.9, "across_rounds": True}},
+    "adam": {"epochs": 1, "optimizer": {"name": "adam", "across_rounds": True}},
+    "momentum": {"epochs": 1, "clip_norm": 0.5, "optimizer": {"name": "sgd", "momentum": 0.9, "across_rounds": True}},
     "focal": {"epochs": 1, "loss": {"name": "focal"}},
-    **{name: {"epochs": 2, "algorithm": {"name": name}} for name in ("fedprox", "scaffold", "feddyn", "moon", "ditto")},
-    **{name: {"epochs": 2, "algorithm": {"name": name}} for name in ("fedrep", "per_fedavg", "weighted_accumulation")},
+    **{name: {"epochs": 1, "algorithm": {"name": name}} for name in ("fedprox", "scaffold", "feddyn", "moon", "ditto")},
+    **{name: {"epochs": 1, "algorithm": {"name": name}} for name in ("fedrep", "per_fedavg", "weighted_accumulation")},
     "scaffold-gradient": {"epochs": 1, "algorithm": {"name": "scaffold", "option": "gradient"}},
     "per_fedavg-hf": {"epochs": 1, "algorithm": {"name": "per_fedavg", "variant": "hf"}},
-    "fedltn": {"epochs": 2, "algorithm": {"name": "fedltn", "threshold": 0, "jump_start": {"rounds": 1}}},
+    "fedltn": {"epochs": 1, "algorithm": {"name": "fedltn", "threshold": 0, "jump_start": {"rounds": 1}}},
     "fedltn-rewound": {"epochs": 1, "algorithm": {"name": "fedltn", "threshold": 0, "rewind": True}},
     "lotteryfl": {"epochs": 1, "algorithm": {"name": "lotteryfl", "threshold": 0}},
     "fedtan": {"steps": 2, "batch_size": "all", "algorithm": {"name": "fedtan"}},
 }
-DATA = Examples(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 3)
+DATA = Examples(np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32), np.arange(8) % 3)
 PROBLEM = pose(ArraySchema(shape=(4,), classes=3), DATA)
 
 

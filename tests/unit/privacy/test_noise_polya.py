@@ -57,7 +57,7 @@ def test_a_coins_chance_is_the_ratio_of_weights_and_floats_are_as_near_as_is_sai
     assert -(2.0**-48) < float(expected) - chance < 2.0**-21
 
 
-@pytest.mark.parametrize(("scale", "parts"), [(3, 2), (70, 3), (100, 40)])
+@pytest.mark.parametrize(("scale", "parts"), [(3, 2), (64, 3), (67, 40)])
 def test_a_polya_variable_is_within_the_stated_distance_of_its_law(scale: int, parts: int) -> None:
     law = polya._law(scale, parts)
     units = law.cells.law()
@@ -67,7 +67,7 @@ def test_a_polya_variable_is_within_the_stated_distance_of_its_law(scale: int, p
         r, made = mpmath.mpf(1) / parts, {}
         for unit, start, within in zip(units, law.starts.tolist(), law.within.tolist(), strict=False):
             for k in range(start, start + within + 1):
-                ratio = ratio_in_units(k, start, scale, parts, COIN) if within else 1 << COIN
+                ratio = ratio_in_units(k, start, scale, parts, COIN) if k > start else 1 << COIN
                 made[k] = mpmath.mpf(unit) * ratio / (within + 1)
         kept = sum(made.values())
         whole = (1 - mpmath.exp(-mpmath.mpf(1) / scale)) ** r  # times w(k): negative binomial probabilities
@@ -80,7 +80,7 @@ def test_a_polya_variable_is_within_the_stated_distance_of_its_law(scale: int, p
         assert apart / 2 < 2.0**-144
 
 
-@pytest.mark.parametrize("scale", [1, 63, 64, 2**20 + 7, 2**49 + 1, LARGEST_SCALE - 1, LARGEST_SCALE])
+@pytest.mark.parametrize("scale", [1, 63, 64, 2**20 + 7, LARGEST_SCALE - 1, LARGEST_SCALE])
 def test_cells_and_the_stated_distance_have_the_room_that_is_counted_on(scale: int) -> None:
     law = polya._law(scale, 2)
     assert law.starts.size <= 1 << 14
@@ -142,8 +142,7 @@ def test_numbers_are_lost_in_both_halves_of_cells_as_often_as_the_law_has_fewer_
         assert abs(int((beyond == half).sum()) - expected) < 4 * math.sqrt(expected)
 
 
-@pytest.mark.parametrize("parts", [2, 3, 10, 1000])
-@pytest.mark.parametrize("scale", [2**9, 2**12])
+@pytest.mark.parametrize(("scale", "parts"), [(2**9, 2), (2**12, 3), (2**12, 10), (2**9, 1000)])
 def test_shares_of_middling_scales_have_the_law_of_polya_variables(scale: int, parts: int) -> None:
     drawn = polya._draw(polya._law(scale, parts), N, source(parts))
     edges = np.unique([0, 1, 2, 5, 30, 255, 256, 300, *(scale * part // 10 for part in (3, 5, 10, 20, 30, 40))])
@@ -154,8 +153,7 @@ def test_shares_of_middling_scales_have_the_law_of_polya_variables(scale: int, p
     assert stats.chisquare(counts[often], expected).pvalue > 0.001
 
 
-@pytest.mark.parametrize("parts", [2, 3])
-@pytest.mark.parametrize("scale", [2**30 + 7, 2**40, 2**50])
+@pytest.mark.parametrize(("scale", "parts"), [(2**30 + 7, 3), (2**40, 3), (2**50, 2)])
 def test_shares_of_large_scales_are_those_of_a_gamma_law_down_to_the_low_bits(scale: int, parts: int) -> None:
     drawn = polya._draw(polya._law(scale, parts), N, source(parts))
     assert stats.kstest(drawn / scale, stats.gamma(1 / parts).cdf).pvalue > 0.001

@@ -85,15 +85,15 @@ def test_the_sum_is_exact_whoever_drops_out_at_any_step(data: st.DataObject, cou
     assert np.array_equal(tally, plain(tallies, survivors))
 
 
-def test_fifty_sites_of_which_every_fourth_is_lost_on_the_way(tmp_path: Path) -> None:
-    names = named(50)
+def test_thirty_sites_of_which_every_fourth_is_lost_on_the_way(tmp_path: Path) -> None:
+    names = named(30)
     all_sites = Rehearsal(tmp_path, names)
     values, tallies = numbers(names, 64, 3), numbers(names, 3, 4)
     survivors, total, tally = masked_sum(
-        all_sites, "r1-train", silent_at_share=set(names[:4]), silent_at_train=set(names[10:14]),
-        silent_at_unmask=set(names[20:24]), values=values, tallies=tallies,
+        all_sites, "r1-train", silent_at_share=set(names[:3]), silent_at_train=set(names[10:13]),
+        silent_at_unmask=set(names[20:22]), values=values, tallies=tallies,
     )  # fmt: skip
-    assert len(survivors) == 42
+    assert len(survivors) == 24
     assert np.array_equal(total, plain(values, survivors))
     assert np.array_equal(tally, plain(tallies, survivors))
 
