@@ -277,7 +277,6 @@ def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> 
     page.get_by_role("button", name="Let in").click()
     link = page.get_by_label("Link for dora", exact=True).inner_text()
     operator.look("people")
-    other.page.goto("about:blank")
     other.enter(link.rpartition("/")[2])
     page.get_by_role("button", name="Shut out dora").click()
     page.get_by_role("button", name="Shut out", exact=True).last.click()

@@ -7,10 +7,13 @@ import type { SessionView } from "../api/types";
 import { Problem } from "../parts/Problem";
 import { useSession } from "../session/Session";
 
+/** What stands in the address in place of a token that was taken from it. */
+const TAKEN = "link";
+
 /** The first visit, by a one-time link: a password is chosen, and the link is worth nothing from then on. */
 export function Welcome({ given }: { given: string }) {
   useDocumentTitle("Welcome · Hanse");
-  const [token] = useState(given);
+  const [token, setToken] = useState(given);
   const [, go] = useLocation();
   const { begin } = useSession();
   const [password, setPassword] = useState("");
@@ -19,8 +22,14 @@ export function Welcome({ given }: { given: string }) {
   const [busy, setBusy] = useState(false);
   const differs = again !== "" && again !== password;
 
-  // The token leaves the address at once: neither the history nor who looks over a shoulder shall have it.
-  useEffect(() => history.replaceState(null, "", "#/welcome/link"), []);
+  // A token leaves the address at once: neither the history nor who looks over a shoulder shall have it. That of a second
+  // link, opened in the same tab, as well.
+  useEffect(() => {
+    if (given === TAKEN) return;
+    setToken(given);
+    setError(null);
+    history.replaceState(null, "", `#/welcome/${TAKEN}`);
+  }, [given]);
 
   const submit = async (event: FormEvent) => {
     event.preventDefault();
