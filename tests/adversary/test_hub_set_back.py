@@ -37,6 +37,15 @@ def _a_hub_that_lets_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OTHER = np.random.default_rng(1).normal(size=len(MODEL))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_of_other_tests_is_gone() -> None:
+    """What is collected here is of the sites that stop, and found at once."""
+    gc.collect()
+    gc.freeze()
+
+
 SetBack = Callable[[Site], None]
 
 
