@@ -63,6 +63,11 @@ class Place:
     loop: Callable[[], Any] | None = None
 
     @property
+    def reader(self) -> str:
+        """What reads the data there."""
+        return self.name.partition(":")[0]
+
+    @property
     def hidden(self) -> bool:
         """Whether the same may be asked under masks, by a hub that knows no more than `attacked`'s."""
         return not self.studies and self.kind is not TaskKind.PREPARE

@@ -32,7 +32,6 @@ from hanse_fabric.subjects import (
     RESULT,
     TASK,
     UPDATE,
-    Role,
 )  # fmt: skip
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
@@ -59,7 +58,8 @@ def half_step(plan: RingPlan) -> float:
 
 @dataclass
 class LyingHub:
-    """What the adversary can do. Its connections have the rights of the two services, no more; `ear` hears all."""
+    """What the adversary can do. Its connections are those of the two services, with their rights and no more; `ear`
+    hears all."""
 
     stage: Stage
     coordinator: NatsBus
@@ -290,10 +290,10 @@ def refusals(results: Mapping[str, Result]) -> dict[str, str]:
 
 @asynccontextmanager
 async def lying_hub(stage: Stage) -> AsyncIterator[LyingHub]:
-    """The adversary on the stage's bus."""
+    """The adversary on the bus of a stage whose doors are open."""
     server = stage.server
     ear = await with_all_rights(server.url, server.authority.folder)
-    made = LyingHub(stage, await server.connect(Role.COORDINATOR), await server.connect(Role.AGGREGATOR), ear)
+    made = LyingHub(stage, stage.coordinator, stage.aggregator, ear)
     for subjects in ("hanse.>", "$KV.>"):
         await ear.subscribe(subjects, cb=made.hear)
     await ear.flush()
@@ -302,8 +302,6 @@ async def lying_hub(stage: Stage) -> AsyncIterator[LyingHub]:
     finally:
         await made.forget_project()
         await ear.close()
-        await made.coordinator.close()
-        await made.aggregator.close()
 
 
 def _stream(row: Any) -> Any:

@@ -174,6 +174,7 @@ class Stage:
 
     Attributes:
         run: what tasks are of, unless an attack says otherwise.
+        coordinator, aggregator: the connections with their rights, while the hub's doors are open.
         key: the compensator's; sites pin its public part, and the roster of them all.
     """
 
@@ -183,6 +184,8 @@ class Stage:
     run: str
     key: SealingKey = field(default_factory=SealingKey.create)
     sites: dict[str, Site] = field(default_factory=dict)
+    coordinator: NatsBus = field(init=False)
+    aggregator: NatsBus = field(init=False)
 
     @property
     def names(self) -> list[str]:
@@ -225,20 +228,22 @@ class Stage:
 
     async def enrol(self) -> None:
         """Write the roster that the compensator reads."""
-        coordinator = await self.server.connect(Role.COORDINATOR)
         for site in self.sites.values():
             record = ParticipantRecord(
                 project=self.project, participant=site.name, bus_key="U", enrolled_at=datetime.now(UTC),
                 public_key=base64.b64encode(site.identity.signing_key.public_bytes),
             )  # fmt: skip
-            await coordinator.publish(PARTICIPANTS.of(project=self.project, participant=site.name), record.encode())
-        await coordinator.close()
+            where = PARTICIPANTS.of(project=self.project, participant=site.name)
+            await self.coordinator.publish(where, record.encode())
 
     @asynccontextmanager
     async def doors(self) -> AsyncIterator[None]:
-        """The hub's doors, by the rights of the two services that have them."""
-        coordinator, aggregator = [await self.server.connect(role) for role in (Role.COORDINATOR, Role.AGGREGATOR)]
+        """The hub's doors, by the rights of the two services that have them; its sites are enrolled."""
+        roles = (Role.COORDINATOR, Role.AGGREGATOR)
+        coordinator, aggregator = await asyncio.gather(*(self.server.connect(role) for role in roles))
+        self.coordinator, self.aggregator = coordinator, aggregator
         try:
+            await self.enrol()
             links = LinkServer(
                 bus=coordinator, store=self.store, buckets=Buckets.on(coordinator), clock=SystemClock(),
                 settings=WorkflowSettings(instance="hub"), quotas=unlimited(coordinator, self.store),
@@ -296,7 +301,6 @@ async def staged(
 @asynccontextmanager
 async def at_work(stage: Stage) -> AsyncIterator[None]:
     """All sites of a stage, enrolled and at work, with its doors and its compensator."""
-    await stage.enrol()
     async with stage.doors(), stage.compensating():
         await asyncio.gather(*(site.start() for site in stage.sites.values()))
         try:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adversary import fuzz_decoders
 from adversary.fuzz_targets import TARGETS, attempt, mutated
 
 
@@ -25,48 +26,42 @@ def test_the_honest_inputs_that_fuzzing_begins_with_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**63))
 def test_an_input_that_was_changed_is_read_or_refused(name: str, seed: int) -> None:
     attempt(name, mutated(name, random.Random(seed)))
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
     attempt(name, data)
 
 
-def fuzzed(*words: str) -> subprocess.CompletedProcess[str]:
+def test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage() -> None:
     tests = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
-    return subprocess.run(
-        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
+    done = subprocess.run(
+        [sys.executable, "-m", "adversary.fuzz_decoders", "--minutes", "0.008", "--target", "Presence"],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-
-
-def test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage() -> None:
-    done = fuzzed("-m", "adversary.fuzz_decoders", "--minutes", "0.03", "--target", "Presence")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of them read, 0 findings" in done.stdout
     assert "by coverage: " in done.stdout
 
 
 @pytest.mark.control("test_a_while_of_fuzzing_finds_nothing_and_says_whether_it_went_by_coverage")
-def test_control_a_door_that_fails_is_found() -> None:
-    broken = """
-import sys
-sys.argv = ["fuzz", "--minutes", "0.02", "--target", "Presence"]
-from adversary import fuzz_decoders, fuzz_targets
-def fails(*_):
-    raise ZeroDivisionError
-fuzz_decoders.attempt = fails
-sys.exit(fuzz_decoders.main())
-"""
-    done = fuzzed("-c", broken)
-    assert done.returncode == 1
-    assert "Presence --seed 0: ZeroDivisionError" in done.stdout
+def test_control_a_door_that_fails_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(fuzz_decoders, "attempt", fails)
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--minutes", "0.001", "--target", "Presence"])
+    assert fuzz_decoders.main() == 1
+    assert "Presence --seed 0: ZeroDivisionError" in capsys.readouterr().out
 
 
 @pytest.mark.control("test_an_input_that_was_changed_is_read_or_refused", "test_any_bytes_are_read_or_refused")

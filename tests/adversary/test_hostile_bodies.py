@@ -143,7 +143,7 @@ async def test_any_body_is_answered_soon_and_no_body_makes_an_error_of_the_hub(
 ) -> None:
     door = await opened(api, route)
     caplog.set_level(logging.ERROR)
-    seen = await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 60)
+    seen = await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 40)
     assert seen & {400, 422}, "bodies that were refused"
     assert not [record for record in caplog.records if record.exc_info], "nothing was raised that nobody meant"
 
@@ -154,4 +154,4 @@ async def test_control_a_handler_that_fails_at_some_bodies_is_found(api: Api, mo
     door = await opened(api, route)
     monkeypatch.setattr(server, "_validated", lambda model, value, _: model.model_construct(**value))
     with pytest.raises(AssertionError):
-        await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 60)
+        await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 40)

@@ -235,7 +235,7 @@ async def test_whatever_stands_in_a_task_it_is_answered_in_words_and_the_next_ho
     async with two_sites() as hub:
         sent = Sent(hub, kind)
         await sent.narrow(itertools.combinations(WAYS, 2))
-        await asyncio.to_thread(fuzz, sent, asyncio.get_running_loop(), 40)
+        await asyncio.to_thread(fuzz, sent, asyncio.get_running_loop(), 20)
         for way in WAYS:
             assert any(said.outcome is not Outcome.DONE for said in sent.said[way]), way
     assert not raised(caplog)

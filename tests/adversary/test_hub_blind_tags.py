@@ -38,7 +38,7 @@ async def blinded(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_no_update_without_finite_numbers_makes_a_site_blind_to_near_answers(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await blinded(hub)
         assert read is None
         assert "1 fewer than the last set's" in why
@@ -55,7 +55,7 @@ async def test_control_where_what_is_not_finite_is_kept_and_compared_with_one_up
 
     monkeypatch.setattr(tags, "require_finite", lambda _: None)
     monkeypatch.setattr(tags, "nearest", nearest)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await blinded(hub)
         assert is_of(hub, read, TARGET), why
 
@@ -74,8 +74,8 @@ async def flushed(hub: LyingHub) -> tuple[Array | None, str]:
 async def test_no_site_is_asked_so_much_that_it_forgets_to_what_an_answer_is_near(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tags, "KEPT", 6)
-    async with attacked(sites=5) as hub:
+    monkeypatch.setattr(tags, "KEPT", 4)
+    async with attacked(sites=4) as hub:
         read, why = await flushed(hub)
         assert read is None
         assert HiddenFailure.UNFIT.text in why
@@ -85,14 +85,14 @@ async def test_no_site_is_asked_so_much_that_it_forgets_to_what_an_answer_is_nea
 async def test_control_where_a_site_forgets_within_the_hour_one_update_is_read(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tags, "KEPT", 6)
+    monkeypatch.setattr(tags, "KEPT", 4)
     monkeypatch.setattr(tags, "WEEK_S", 0.0)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await flushed(hub)
         assert is_of(hub, read, TARGET), why
 
 
-ROOM = 3
+ROOM = 2
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def filled(hub: LyingHub) -> tuple[Array | None, str]:
 
 @pytest.mark.usefixtures("_a_small_memory")
 async def test_no_site_is_asked_so_much_that_it_forgets_with_whom_a_near_answer_was_summed(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await filled(hub)
         assert read is None
         assert HiddenFailure.UNFIT.text in why
@@ -132,7 +132,7 @@ async def test_control_where_tags_of_forgotten_answers_are_forgotten_one_update_
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(works, "_check_known", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await filled(hub)
         assert is_of(hub, read, TARGET), why
 
@@ -152,7 +152,7 @@ async def filled_within(hub: LyingHub, names: list[str]) -> tuple[Array | None, 
 
 @pytest.mark.usefixtures("_a_small_memory")
 async def test_no_site_is_asked_so_much_that_it_forgets_with_whom_sums_within_a_round_were(attacked: Attacked) -> None:
-    async with attacked(sites=5, worker=Normalised) as hub:
+    async with attacked(sites=4, worker=Normalised) as hub:
         read, why = await filled_within(hub, without(hub, TARGET))
         assert read is None
         assert "was unmasked already" in why
@@ -165,7 +165,7 @@ async def test_control_where_the_oldest_answers_are_forgotten_whatever_their_tag
 ) -> None:
     monkeypatch.setattr(works, "_OLDEST", works._OLDEST.replace(works._GOES, "true"))
     monkeypatch.setattr(works, "_FORGET", works._FORGET.replace(works._GOES, "true"))
-    async with attacked(sites=5, worker=Normalised) as hub:
+    async with attacked(sites=4, worker=Normalised) as hub:
         read, why = await filled_within(hub, without(hub, TARGET))
         assert are_statistics(hub, read), why
 
@@ -173,7 +173,7 @@ async def test_control_where_the_oldest_answers_are_forgotten_whatever_their_tag
 @pytest.mark.usefixtures("_a_small_memory")
 @pytest.mark.no_attack("a full memory ends no run that goes on with the same sites")
 async def test_sums_within_a_round_go_on_with_the_same_sites_where_the_memory_is_full(attacked: Attacked) -> None:
-    async with attacked(sites=5, worker=Normalised) as hub:
+    async with attacked(sites=4, worker=Normalised) as hub:
         nothing, why = await filled_within(hub, hub.stage.names)
         assert nothing is not None, why
         assert np.abs(nothing).max() < 1e-8

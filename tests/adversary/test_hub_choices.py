@@ -65,7 +65,7 @@ choices = pytest.mark.parametrize(
 async def test_a_work_is_not_summed_again_of_other_parameters_without_one_site(
     attacked: Attacked, told: Choices
 ) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await told_twice(hub, told)
         assert read is None
         assert "1 fewer than the last set's" in why
@@ -77,7 +77,7 @@ async def test_control_without_memory_of_works_what_both_sums_are_of_tells_one_u
     attacked: Attacked, told: Choices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Memory, "claim_set", claims_nothing)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await told_twice(hub, told)
         assert read is not None, why
         both = np.isfinite(read)
@@ -103,7 +103,7 @@ async def apart(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_sites_that_were_asked_for_other_parameters_are_not_summed(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await apart(hub)
         assert read is None
         assert "another request" in why or "other request" in why, why
@@ -114,7 +114,7 @@ async def test_control_where_sites_sign_the_same_two_sums_tell_how_one_sites_num
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signs_the_same(monkeypatch)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await apart(hub)
         assert read is not None, why
         true = hub.stage.sites[TARGET].update(MODEL)

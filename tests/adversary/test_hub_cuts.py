@@ -108,7 +108,7 @@ async def cut_by_the_config(hub: LyingHub) -> tuple[Array | None, Array, str]:
 
 
 async def test_a_hub_does_not_tell_a_worker_what_to_cut_to(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, _, why = await cut_by_the_config(hub)
         assert read is None
         assert "task.config.privacy" in why
@@ -119,7 +119,7 @@ async def test_control_where_a_hub_may_write_what_a_budget_says_two_sums_of_the_
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_config, "SITES_OWN", ())
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, true, why = await cut_by_the_config(hub)
         assert read is not None, why
         assert np.abs(read - true).max() < 1e-4
@@ -142,7 +142,7 @@ async def on_a_grid_of_one_step(hub: LyingHub, moved: Array) -> tuple[Array | No
 
 @models
 async def test_a_work_is_not_summed_again_rounded_to_a_coarser_grid(attacked: Attacked, moved: Array) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         rounded, _, why = await on_a_grid_of_one_step(hub, moved)
         assert rounded is None
         assert "other limits" in why or HiddenFailure.UNFIT.text in why
@@ -154,7 +154,7 @@ async def test_control_where_grids_are_forgotten_the_sum_is_of_who_alone_has_hal
     attacked: Attacked, moved: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_cuts, "APART", 60)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         rounded, values, why = await on_a_grid_of_one_step(hub, moved)
         assert rounded is not None, why
         assert np.count_nonzero(values >= 0.5) == 1, "one site alone has half a step"

@@ -45,7 +45,7 @@ from hanse_workflows.joint_sums import plan_of
 RULES = [{"name": "age", "kind": "number", "scale": "robust"}]
 MANY = SCHEMA.model_copy(update={"classes": MOST_CLASSES})
 STAYS = TabularSchema(features=SCHEMA.features, target="died", task="regression", target_bounds=(0.0, 64.0))
-SITES, PEOPLE, BITS = 3, 12, 8
+SITES, PEOPLE, BITS = 3, 10, 8
 AGES = [[20.0 + 1.5 * number + 0.25 * site for number in range(PEOPLE)] for site in range(SITES)]
 EVERYBODY = sorted(age for site in AGES for age in site)
 OPEN = {"asking": {"protocols": ["moments", "quantiles"]}}
@@ -150,7 +150,7 @@ async def test_control_without_memory_of_what_was_asked_all_ages_are_read(
 async def more_steps_than_a_search(hub: LyingHub) -> tuple[int, str]:
     """How many questions of one run are answered, of other beginnings each, and why no more are."""
     first = keys(np.array([20.0]))[0] >> np.uint64(KEY_BITS - BITS)
-    for number in range(1, 21):
+    for number in range(1, 18):
         told, why = await counts(hub, number, 1, BITS, [int(first) ^ number])
         if told is None:
             return number - 1, why
@@ -170,7 +170,7 @@ async def test_control_without_the_limit_of_a_run_all_are_answered(wards: Any, m
     monkeypatch.setattr(Prefixes, "ask", lambda *_: None)
     monkeypatch.setattr(Questions, "check", lambda *_: None)
     async with wards(**OPEN) as hub:
-        assert await more_steps_than_a_search(hub) == (20, "")
+        assert await more_steps_than_a_search(hub) == (17, "")
 
 
 async def test_an_honest_search_is_within_the_bound(wards: Any) -> None:

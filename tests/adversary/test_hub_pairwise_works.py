@@ -27,7 +27,7 @@ async def pairwise_without_one(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_sites_whose_masks_cancel_sum_no_work_again_without_one_of_them(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await pairwise_without_one(hub)
         assert read is None
         assert "was unmasked already" in why
@@ -43,7 +43,7 @@ async def moved_in_another_mode(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await moved_in_another_mode(hub)
         assert read is None
         assert HiddenFailure.UNFIT.text in why
@@ -54,7 +54,7 @@ async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Remembered, "tag", lambda *_: Tag())
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await moved_in_another_mode(hub)
         assert is_of(hub, read, TARGET), why
 
@@ -64,7 +64,7 @@ async def test_control_sites_that_forget_their_sums_tell_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await pairwise_without_one(hub)
         assert is_of(hub, read, TARGET), why
 
@@ -91,7 +91,7 @@ async def by_what_was_shared_ahead(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_what_was_shared_ahead_serves_no_second_sum_of_a_work_without_one_site(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await by_what_was_shared_ahead(hub)
         assert read is None
         assert "was unmasked already" in why
@@ -102,7 +102,7 @@ async def test_control_sites_that_forget_their_sums_tell_one_update_by_what_was_
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await by_what_was_shared_ahead(hub)
         assert is_of(hub, read, TARGET), why
 

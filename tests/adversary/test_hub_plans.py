@@ -28,7 +28,7 @@ from points_of_sums import counted
 from privacy_oracle import epsilon_of_mixed
 
 __all__ = ["counted"]
-ASKED, DELTA = 6, 1e-5
+ASKED, DELTA = 5, 1e-5
 RULES: dict[str, Any] = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
     "privacy": {"required": True, "epsilon": 100.0},
@@ -92,11 +92,11 @@ async def most_examples(hub: LyingHub) -> int | None:
         before, more = result.ledger.entries, result.ledger.entries - before
         return more
 
-    low, high = 1, 1024
+    low, high = 1, 128
     of_small, of_large = await entries(1, low), await entries(2, high)
     if of_small == of_large:
         return None
-    for number in range(3, 13):
+    for number in range(3, 10):
         guess = (low + high) // 2
         low, high = (guess, high) if await entries(number, guess) == of_small else (low, guess)
     return high

@@ -41,7 +41,7 @@ async def again_then_without_one(hub: LyingHub, mode: str) -> tuple[Array | None
 async def test_the_same_sites_again_make_the_same_sum_and_then_none_without_one_of_them(
     attacked: Attacked, mode: str
 ) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await again_then_without_one(hub, mode)
         assert read is None
         assert "1 fewer than the last set's" in why or "was unmasked already" in why
@@ -54,7 +54,7 @@ async def test_control_where_nobody_remembers_the_sums_the_one_that_is_left_out_
 ) -> None:
     monkeypatch.setattr(Memory, "claim_set", claims_nothing)
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await again_then_without_one(hub, mode)
         assert is_of(hub, read, TARGET), why
 
@@ -80,7 +80,7 @@ async def fewer_in_the_sum(hub: LyingHub) -> tuple[Array | None, str]:
 
 
 async def test_of_the_same_sites_who_mask_again_none_is_left_out_of_the_sum(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await fewer_in_the_sum(hub)
         assert read is None
         assert "all of them are in the next" in why
@@ -91,7 +91,7 @@ async def test_control_sites_that_do_not_ask_who_is_in_the_next_sum_tell_the_one
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Past, "check_survivors", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await fewer_in_the_sum(hub)
         assert is_of(hub, read, TARGET), why
 
@@ -105,7 +105,7 @@ async def one_fewer_person_in_between(hub: LyingHub) -> tuple[Array | None, Arra
 
 
 async def test_the_same_sites_again_make_no_other_sum_where_ones_data_lack_a_person(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, _, why = await one_fewer_person_in_between(hub)
         assert read is None
         assert why == HiddenFailure.UNFIT.text
@@ -116,7 +116,7 @@ async def test_control_without_the_sketch_of_people_the_same_sites_tell_of_that_
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(works, "check_changed", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, lost, why = await one_fewer_person_in_between(hub)
         assert read is not None, why
         assert np.abs(read - lost).max() < 1e-7

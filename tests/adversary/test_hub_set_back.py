@@ -37,6 +37,15 @@ def _a_hub_that_lets_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OTHER = np.random.default_rng(1).normal(size=len(MODEL))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_of_other_tests_is_gone() -> None:
+    """What is collected here is of the sites that stop, and found at once."""
+    gc.collect()
+    gc.freeze()
+
+
 SetBack = Callable[[Site], None]
 
 
@@ -81,7 +90,7 @@ def removed(site: Site) -> None:
 
 
 async def test_sites_whose_memory_was_removed_do_no_work_again(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await without_one(hub, nothing, removed)
         assert read is None
         assert "it is gone, and with it what this home has answered" in why
@@ -93,7 +102,7 @@ async def test_control_where_a_memory_that_is_gone_counts_as_new_one_update_is_r
 ) -> None:
     monkeypatch.setattr(place, "_has_worked", lambda _: False)
     monkeypatch.setattr(one_memory, "require_height", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         read, why = await without_one(hub, nothing, removed)
         assert is_of(hub, read, TARGET), why
 
@@ -119,7 +128,7 @@ def laid_back(site: Site) -> None:
 
 
 async def test_sites_whose_shared_memory_is_an_older_copy_do_no_work_again(attacked: Attacked, tmp_path: Path) -> None:
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         shared(hub, tmp_path / "shared")
         read, why = await without_one(hub, copied, laid_back)
         assert read is None
@@ -131,7 +140,7 @@ async def test_control_where_an_older_copy_is_taken_one_update_is_read(
     attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_memory, "require_height", lambda *_: None)
-    async with attacked(sites=5) as hub:
+    async with attacked(sites=4) as hub:
         shared(hub, tmp_path / "shared")
         read, why = await without_one(hub, copied, laid_back)
         assert is_of(hub, read, TARGET), why

@@ -129,7 +129,7 @@ async def told_twice(hub: LyingHub) -> tuple[NDArray[np.int8] | None, str]:
 
 
 async def test_the_signs_of_a_work_are_not_summed_again_without_one_site(attacked: Attacked) -> None:
-    async with attacked(sites=5, **SIGNS_TOLD) as hub:
+    async with attacked(sites=4, **SIGNS_TOLD) as hub:
         read, why = await told_twice(hub)
         assert read is None
         assert "1 fewer than the last set's" in why
@@ -140,7 +140,7 @@ async def test_control_without_memory_of_works_two_sums_of_signs_tell_one_sites(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Memory, "claim_set", claims_nothing)
-    async with attacked(sites=5, **SIGNS_TOLD) as hub:
+    async with attacked(sites=4, **SIGNS_TOLD) as hub:
         read, why = await told_twice(hub)
         assert read is not None, why
         assert np.array_equal(read, true_signs(hub, [TARGET]))
@@ -155,7 +155,7 @@ def train(model, data, config):
     return model, len(data), {"loss": 0.0}
 """
 """Site code that trains whatever model it is sent, and answers with all of its entries."""
-SITES = 5
+SITES = 4
 
 
 def data_of(index: int) -> NDArray[np.float32]:

@@ -144,6 +144,11 @@ async def asked(hub: LyingHub, site: str, place: Place, digest: str, way: str) -
 
 
 WAYS = [(place, way) for place in PLACES for way in ("plain", "masked") if way == "plain" or place.hidden]
+TOLD = [each for each in WAYS if each[0].quoted]
+OF_CONTROLS = [each for each in TOLD if each[1] == "plain"] + list(
+    {place.reader: (place, way) for place, way in TOLD if way == "masked"}.values()
+)
+"""Each place, and of each reader one under masks."""
 everywhere = pytest.mark.parametrize(("place", "way"), WAYS, ids=named)
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -164,7 +169,7 @@ async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
 
 
 @in_one_loop
-@pytest.mark.parametrize(("place", "way"), [each for each in WAYS if each[0].quoted], ids=named)
+@pytest.mark.parametrize(("place", "way"), OF_CONTROLS, ids=named)
 @pytest.mark.control("test_no_message_stream_log_metric_or_object_has_content_of_the_data")
 async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
     house: LyingHub, tmp_path: Path, place: Place, way: str, monkeypatch: pytest.MonkeyPatch,

@@ -138,8 +138,12 @@ async def all_that_a_run_tells(clock: VirtualClock, folder: Path, place: Place) 
         return b"\n".join([listed.encode(), *(said.data for said in made.network.published)])
 
 
-OF_RUNS = [place for place in PLACES if "def initialize" not in place.code]
-"""All but those whose code makes a run's first model, for that is what the hub is sent then."""
+OF_RUNS = {
+    (place.reader, place.kind, place.quoted): place for place in PLACES if "def initialize" not in place.code
+}.values()
+"""One of each reader, kind of task, and way to refuse: what a list tells is what the hub has heard, and what that is of
+every place is shown by `test_owner_canaries.py`. None whose code makes a run's first model: that is what the hub is
+sent then."""
 
 
 @pytest.mark.parametrize("place", OF_RUNS, ids=lambda place: place.name)

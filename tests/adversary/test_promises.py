@@ -164,7 +164,6 @@ OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
     "the test's own stand-in lacks the defence: a member, a site, a server or a process of its making": {
         "test_compensators.py": ("test_control_where_nobody_checks_the_group_whoever_has_its_keys_reads_every_answer",),
         "test_bus_rights.py": ("test_control_a_subject_that_is_granted_is_not_among_the_refused",),
-        "test_fuzzed_decoders.py": ("test_control_a_door_that_fails_is_found",),
         "test_hostile_folder.py": ("test_a_site_s_folder_that_came_from_somebody_gets_the_key_that_is_in_it",),
         "test_hostile_neighbour.py": (
             "test_control_where_the_socket_is_as_the_user_makes_files_everybody_may_connect",

@@ -41,7 +41,7 @@ class InThread:
         exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         frames: list[dict[str, Any]] = []
-        server = self._server or (StudyServer(_heard) if self._studies else TrainingServer(_heard, _nothing))
+        server = self._server or self._new()
         self._server = None  # who gives up a request ends its server, and the data that it keeps, as with a process
         await asyncio.to_thread(_answer_alone, body, server, frames)
         self._server = server
@@ -49,6 +49,11 @@ class InThread:
         if done["kind"] == "error":
             raise error_of(done)
         return done
+
+    def _new(self) -> StudyServer | TrainingServer:
+        if self._studies:
+            return StudyServer(_heard, give_memory_back=_keep_memory)
+        return TrainingServer(_heard, _nothing)
 
 
 def on(data: DataSettings, code: Path | None = None, foreign: ForeignSettings | None = None) -> ProcessWorker:
@@ -63,6 +68,10 @@ def _answer_alone(body: dict[str, Any], server: StudyServer | TrainingServer, fr
 
 def _heard(progress: dict[str, Any]) -> None:
     assert progress["kind"] == "progress"
+
+
+def _keep_memory() -> None:
+    """It is the tests' process's, in which a look for garbage takes up to a second."""
 
 
 def _nothing() -> dict[str, Any]:

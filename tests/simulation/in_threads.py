@@ -27,7 +27,10 @@ class ThreadedProcess:
 
     def __init__(self, clock: Clock, seconds: float, *, studies: bool = False) -> None:
         self._clock, self._seconds = clock, seconds
-        self._server = StudyServer(_hear_nothing) if studies else TrainingServer(_hear_nothing, _say_nothing)
+        self._server = (
+            StudyServer(_hear_nothing, give_memory_back=_keep_memory) if studies
+            else TrainingServer(_hear_nothing, _say_nothing)
+        )  # fmt: skip
         self._one_at_a_time = asyncio.Lock()
 
     async def start(self) -> None:
@@ -68,6 +71,10 @@ class ThreadedProcess:
 
 def _hear_nothing(_progress: dict[str, Any]) -> None:
     """It depends on real time."""
+
+
+def _keep_memory() -> None:
+    """It is the tests' process's, in which a look for garbage takes up to a second."""
 
 
 def _say_nothing() -> dict[str, Any]:

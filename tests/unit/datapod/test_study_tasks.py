@@ -267,3 +267,22 @@ async def test_the_next_step_begins_while_the_agent_asks_whether_former_steps_ar
     for number in (8, 9, 10):  # more than there are lanes
         await cohort.give(masked_step(f"c{number:04}-counts"))
     assert len(await cohort.results(11)) == 11
+
+
+async def test_steps_that_stay_open_are_not_asked_about_again_with_each_answer(
+    cohort: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, asked = [f"c{number:04}-counts" for number in range(40)], 0
+
+    async def counted(_link: SiteLink, _task: Task) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    monkeypatch.setattr(SiteLink, "is_open", counted)
+    await cohort.start()
+    for number, step in enumerate(steps, start=1):
+        await cohort.give(masked_step(step))
+        await cohort.results(number)
+    # Each before it begins, and then those at hand at some 8, 16 and 32; with each answer it would be some 800.
+    assert asked <= 3 * len(steps)

@@ -7,12 +7,14 @@ import base64
 from collections import Counter
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from clocks import in_virtual_time
 from hanse_fabric.bus.broker import MemoryBroker
 from hanse_fabric.bus.memory import MemoryBus
+from hanse_fabric.bus.port import Handler
 from hanse_fabric.doors import repeats
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.repeats import Repeats
@@ -21,7 +23,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ParticipantRecord
 from hanse_fabric.records import Bucket
-from hanse_fabric.subjects import PARTICIPANTS, Door
+from hanse_fabric.subjects import DOORS, PARTICIPANTS, Door
 from hanse_fabric.virtual_time import VirtualClock
 
 KEY = SigningKey.from_seed(bytes(32))
@@ -174,3 +176,27 @@ async def test_only_so_much_is_remembered(clock: VirtualClock, monkeypatch: pyte
     await ask(9, repeats.MOST_BYTES_EACH + 1)
     await ask(9, repeats.MOST_BYTES_EACH + 1)
     assert calls[-2:] == [9, 9]
+
+
+async def test_where_one_kind_is_refused_to_the_service_it_serves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = MemoryBus(MemoryBroker())
+    kinds = (Door.TASKS, Door.RESULT, Door.PRESENCE)
+    shares = dict.fromkeys(kinds, Shares(bus.clock))
+    keeper = Doorkeeper(bus, Enrolled(bus), dict.fromkeys(kinds, nothing), shares=shares)
+    serve = bus.serve
+
+    async def but_results(subject: str, handler: Handler, *, group: str) -> Any:
+        if subject == DOORS[Door.RESULT].wildcard():
+            raise HanseError(ErrorCode.FORBIDDEN, subject)
+        return await serve(subject, handler, group=group)
+
+    monkeypatch.setattr(bus, "serve", but_results)
+    with pytest.raises(HanseError) as refusal:
+        async with keeper.serving("services"):
+            pass
+    assert refusal.value.code is ErrorCode.FORBIDDEN
+    assert not bus._servers
+
+
+async def nothing(_request: Request) -> bytes:
+    return b""

@@ -151,9 +151,7 @@ class Connection:
             subscription = await self.client.subscribe(
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
             )
-            # Twice: nats-py writes a ping ahead of commands that it still buffers. Only the second answer surely comes
-            # after the server has accepted or refused the subscription.
-            await self.client.flush(timeout=5)
+            # The answer comes after the server has accepted or refused the subscription.
             await self.client.flush(timeout=5)
             if cancellations() > cancelled:
                 await self.unsubscribe(subscription)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, Client
 from nats.aio.transport import WebSocketTransport
 
 from hanse_fabric.bus.pauses import FIRST_PATIENCE_S, Pauses
@@ -46,6 +46,8 @@ class PatientClient(Client):
             raise
 
     async def _process_connect_init(self) -> None:
+        # A ping that the lost connection did not send would have an answer for which nobody waits any more.
+        self._pending = [command for command in self._pending if command != PING_PROTO]
         try:
             with self._patiently():
                 await super()._process_connect_init()
@@ -55,6 +57,13 @@ class PatientClient(Client):
             if transport is not None:
                 transport.close()  # type: ignore[no-untyped-call]
             raise
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """Ask for a sign of life behind all commands that are still buffered, in one write with them. nats-py writes it
+        ahead of them, and only a second answer would tell what became of a command."""
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        await self._send_command(PING_PROTO)
+        await self._flush_pending()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Hand a message to its listener at once. Ours never wait; nats-py's queue and task for each subscription would

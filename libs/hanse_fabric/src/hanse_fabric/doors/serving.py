@@ -167,9 +167,16 @@ class Doorkeeper:
     async def serving(self, group: str) -> AsyncIterator[None]:
         """Serve while inside; of those who serve as `group` one gets each request."""
         async with AsyncExitStack() as stack:
-            for kind in self._handlers:
-                answer = partial(self._answer, kind)
-                stack.push_async_callback((await self._bus.serve(DOORS[kind].wildcard(), answer, group=group)).stop)
+
+            async def serve(kind: Door) -> None:
+                served = await self._bus.serve(DOORS[kind].wildcard(), partial(self._answer, kind), group=group)
+                stack.push_async_callback(served.stop)
+
+            # All at once: one after the other, each waits for the server's word. And all to the end, so that those that
+            # are served are stopped where one is refused.
+            for each in await asyncio.gather(*map(serve, self._handlers), return_exceptions=True):
+                if each is not None:
+                    raise each
             writing = asyncio.create_task(self._ledger.write(self._bus))
             try:
                 yield

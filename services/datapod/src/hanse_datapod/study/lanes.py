@@ -63,6 +63,7 @@ class StudyLanes:
         self._under_way: dict[str, tuple[Task, asyncio.Future[None]]] = {}
         self._given_up: set[str] = set()
         self._handed_in: dict[str, Task] = {}
+        self._worth_a_look = _HANDED_IN
         self._many_handed_in = asyncio.Event()
 
     @property
@@ -84,6 +85,7 @@ class StudyLanes:
         if ended:
             await asyncio.wait(ended)
         self._handed_in = {name: task for name, task in self._handed_in.items() if task.run != run}
+        self._wait_for_twice_as_many()
         if await asyncio.to_thread(self._folders.forget, run):
             _log.info("the study has ended: what it left here is removed", extra={"run": run})
             if self.working_on is None:
@@ -129,13 +131,14 @@ class StudyLanes:
                 work.result()
             if is_study_step(task):
                 self._handed_in[task.id] = task
-                if len(self._handed_in) >= _HANDED_IN:
+                if len(self._handed_in) >= self._worth_a_look:
                     self._many_handed_in.set()
 
     async def _clear(self) -> None:
         """Remove large answers of steps that are closed: until then, one may have to be sent again.
 
-        No lane waits for it, since it takes several looks to be sure that a step is closed.
+        No lane waits for it, since it takes several looks to be sure that a step is closed. Where steps stay open, the
+        next look waits until there are twice as many: else each answer would ask for all that came before it.
         """
         while True:
             await self._many_handed_in.wait()
@@ -145,3 +148,7 @@ class StudyLanes:
             for task, opened in zip(tasks, still_open, strict=True):
                 if not opened and self._handed_in.pop(task.id, None) is not None:
                     await asyncio.to_thread(self._folders.drop, task)
+            self._wait_for_twice_as_many()
+
+    def _wait_for_twice_as_many(self) -> None:
+        self._worth_a_look = max(_HANDED_IN, 2 * len(self._handed_in))

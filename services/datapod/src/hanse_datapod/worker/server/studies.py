@@ -12,6 +12,7 @@ import gc
 import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,14 @@ _FILES = "files"
 
 
 class StudyServer:
-    """Turns a request into an answer's body; `send` tells the agent of progress."""
+    """Turns a request into an answer's body; `send` tells the agent of progress.
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    Args:
+        give_memory_back: what a worker does with its process's memory when it has nothing more to do.
+    """
+
+    def __init__(self, send: Send, *, give_memory_back: Callable[[], None] | None = None) -> None:
+        self._send, self._give_memory_back = send, give_memory_back or _give_memory_back
         self._studies: OrderedDict[str, SiteStudy] = OrderedDict()
         self._given: OrderedDict[str, Arrays] = OrderedDict()
 
@@ -67,7 +72,7 @@ class StudyServer:
             case "rest":
                 self._studies.clear()
                 self._given.clear()
-                _give_memory_back()
+                self._give_memory_back()
                 return {}
             case "work":
                 return self._worked(data, body)
