@@ -29,7 +29,7 @@ def up(run: Run, *arguments: object) -> tuple[int, list[str]]:
     return done.status, checked(done.out, done.err)
 
 
-def program_up(*arguments: object, before: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+def program_up(*arguments: object, before: tuple[str, ...]) -> tuple[int, list[str]]:
     """The same, of a program of its own."""
     done = subprocess.run(
         [*before, *HANSE, "up", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
@@ -47,10 +47,10 @@ def checked(printed: str, said: str) -> list[str]:
     return lines
 
 
-def test_a_port_that_is_taken_is_named_at_once(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named_at_once(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, said = program_up("--state", tmp_path / "hub", "--port", port)
+        status, said = up(run, "--state", tmp_path / "hub", "--port", port)
     assert status == 5
     assert said[0] == f"hanse: port {port} (http): another program listens on it"
     assert "--port" in said[1]
