@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from hanse_datapod.worker.client import process
@@ -56,16 +57,31 @@ class Nursery:
             return None
         questions, asking = os.pipe()
         answering, answers = os.pipe()
-        order = json.dumps({"environment": environment, "folder": str(Path.cwd()), "ranks": self.ranks}).encode()
-        _adopt_orphans(True)
         try:
-            socket.send_fds(self._asking, [order], [questions, answers, 2])
-            pid = int(self._asking.recv(_BYTES))
+            pid = self._forked({"environment": environment, "ranks": self.ranks}, [questions, answers, 2])
         finally:
-            _adopt_orphans(False)
             os.close(questions)
             os.close(answers)
         return await AdoptedProcess.of(Forked(pid, asking, answering))
+
+    def run(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A test's own program to its end, in a process as workers have it; as `python -c` takes it."""
+        with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr, Path(os.devnull).open() as nothing:
+            order = {"environment": dict(os.environ), "program": (text, *arguments)}
+            pid = self._forked(order, [nothing.fileno(), stdout.fileno(), stderr.fileno()])
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(("-c", text, *arguments), status, stdout.read(), stderr.read())
+
+    def _forked(self, order: dict[str, Any], pipes: list[int]) -> int:
+        """A new process, a child of this one, with these as stdin, stdout and stderr."""
+        _adopt_orphans(True)
+        try:
+            socket.send_fds(self._asking, [json.dumps(order | {"folder": str(Path.cwd())}).encode()], pipes)
+            return int(self._asking.recv(_BYTES))
+        finally:
+            _adopt_orphans(False)
 
 
 @contextmanager
@@ -121,6 +137,12 @@ def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoRetu
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
+        if "program" in order:
+            text, *arguments = order["program"]
+            sys.argv = ["-c", *arguments]
+            exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the test's own
+            sys.stdout.flush()
+            os._exit(0)
         sys.argv = ["hanse_datapod.worker"]
         if order["ranks"]:
             from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import forked_programs
-from forked_programs import Programs
+from forked_workers import Nursery
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.client.shared import SharedWorker
@@ -179,16 +178,9 @@ print((data.train.x.nbytes + data.test.x.nbytes) >> 20, most[0] - before)
 """
 
 
-@pytest.fixture(scope="module")
-def programs() -> Iterator[Programs]:
-    loaded = ("hanse_datapod.data.stored_tables", "hanse_datapod.worker.server.training", "pyarrow.csv", "pyarrow.parquet")
-    with forked_programs.started(loaded) as programs:
-        yield programs
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_reading_and_training_hold_a_part_of_the_data_in_memory(
-    tmp_path: Path, kind: str, programs: Programs
+    tmp_path: Path, kind: str, worker_nursery: Nursery
 ) -> None:  # fmt: skip
     x = np.arange(32, dtype=np.float32) + np.zeros((16384, 1), np.float32)
     table = pa.table({f"f{at}": x[:, at] for at in range(32)} | {"ill": np.arange(16384) % 2})
@@ -201,7 +193,7 @@ def test_reading_and_training_hold_a_part_of_the_data_in_memory(
         pyarrow.csv.write_csv(table, path)
         head, _, rows = path.read_bytes().partition(b"\n")
         path.write_bytes(head + b"\n" + rows * 40)
-    done = programs.run(_READS_AND_TRAINS, str(path))
+    done = worker_nursery.run(_READS_AND_TRAINS, str(path))
     assert done.returncode == 0, done.stderr
     size, held = map(int, done.stdout.split())
     assert size == 80
@@ -272,8 +264,8 @@ print(held() - before)
 """
 
 
-def test_memory_that_was_used_to_read_is_free_for_the_task(tmp_path: Path, programs: Programs) -> None:
+def test_memory_that_was_used_to_read_is_free_for_the_task(tmp_path: Path, worker_nursery: Nursery) -> None:
     pq.write_table(block(0, 16384), path := tmp_path / "ward.parquet")
-    done = programs.run(_READS, str(path))
+    done = worker_nursery.run(_READS, str(path))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 30  # MiB
