@@ -59,8 +59,11 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
         for key, task in tasks.items():
             yield key, play(task)
         return
-    # Not forked: torch's threads do not survive it.
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn"), _begin)
+    # Not forked from this process: torch's threads do not survive it. Where it can be, from one that has loaded torch
+    # and begun no threads: loading takes each seconds.
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload([play.__module__])
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, _begin)
     try:
         futures = {pool.submit(_play, task.model_dump_json()): key for key, task in tasks.items()}
         for future in as_completed(futures, limit):
