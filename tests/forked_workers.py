@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -66,13 +66,20 @@ class Nursery:
 
     def run(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A test's own program to its end, in a process as workers have it; as `python -c` takes it."""
-        with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr, Path(os.devnull).open() as nothing:
-            order = {"environment": dict(os.environ), "program": (text, *arguments)}
-            pid = self._forked(order, [nothing.fileno(), stdout.fileno(), stderr.fileno()])
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+            program = self.start(text, *arguments, environment=os.environ, says=(stdout.fileno(), stderr.fileno()))
+            program.wait()
             stdout.seek(0)
             stderr.seek(0)
-            return subprocess.CompletedProcess(("-c", text, *arguments), status, stdout.read(), stderr.read())
+            return subprocess.CompletedProcess(program.args, program.returncode, stdout.read(), stderr.read())
+
+    def start(
+        self, text: str, *arguments: str, environment: Mapping[str, str], says: tuple[int, int] = (1, 2)
+    ) -> subprocess.Popen[bytes]:
+        """Such a program that goes on; `says`: its stdout and stderr."""
+        with Path(os.devnull).open() as nothing:
+            order = {"environment": dict(environment), "program": (text, *arguments)}
+            return _as_popen(self._forked(order, [nothing.fileno(), *says]), ("-c", text, *arguments))
 
     def _forked(self, order: dict[str, Any], pipes: list[int]) -> int:
         """A new process, a child of this one, with these as stdin, stdout and stderr."""
@@ -152,6 +159,8 @@ def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoRetu
 
         main()
         status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -165,6 +174,11 @@ def _fork_rank(self: Any, args: tuple[str, ...], environment: dict[str, str]) ->
     pid = os.fork()
     if not pid:
         _be_rank(args[4], environment, (self._stdout, self._stderr))
+    return _as_popen(pid, args)
+
+
+def _as_popen(pid: int, args: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """A child that was forked, as one that was started."""
     forked = subprocess.Popen.__new__(subprocess.Popen)
     forked.__dict__.update(
         pid=pid, args=args, returncode=None, stdin=None, stdout=None, stderr=None, _child_created=True,
