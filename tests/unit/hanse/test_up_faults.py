@@ -21,6 +21,16 @@ from unit.hanse.typed_command import Run, run
 __all__ = ["run"]
 
 HANSE = (sys.executable, "-m", "hanse")
+UP_IN_EACH = """
+import sys
+from hanse.cli import main
+for state in sys.argv[1:]:
+    sys.argv = ["hanse", "up", "--state", state]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code)
+"""
 
 
 def up(run: Run, *arguments: object) -> tuple[int, list[str]]:
@@ -138,11 +148,15 @@ def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     # Permissions hold for root, too, once it has given up to override them.
     drop = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override")
     before = drop if os.geteuid() == 0 else ()
-    for state in (folder, folder / "hub"):
-        status, said = program_up("--state", state, before=before)
-        assert status == 2
-        assert said[0] == f"hanse: --state: '{state}' is not a folder that this user can write to: permission denied"
-        assert "--state" in said[1]
+    states = [str(folder), str(folder / "hub")]
+    begun = [*before, sys.executable, "-c", UP_IN_EACH, *states]
+    done = subprocess.run(begun, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["2", "2"]
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4
+    for state, said, hint in zip(states, lines[::2], lines[1::2], strict=True):
+        assert said == f"hanse: --state: '{state}' is not a folder that this user can write to: permission denied"
+        assert "--state" in hint
 
 
 def test_a_file_of_the_state_that_cannot_be_read_is_named(run: Run, tmp_path: Path) -> None:
