@@ -16,10 +16,11 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from hanse_datapod.worker.client import process
@@ -56,16 +57,38 @@ class Nursery:
             return None
         questions, asking = os.pipe()
         answering, answers = os.pipe()
-        order = json.dumps({"environment": environment, "folder": str(Path.cwd()), "ranks": self.ranks}).encode()
-        _adopt_orphans(True)
         try:
-            socket.send_fds(self._asking, [order], [questions, answers, 2])
-            pid = int(self._asking.recv(_BYTES))
+            pid = self._forked({"environment": environment, "ranks": self.ranks}, [questions, answers, 2])
         finally:
-            _adopt_orphans(False)
             os.close(questions)
             os.close(answers)
         return await AdoptedProcess.of(Forked(pid, asking, answering))
+
+    def run(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A test's own program to its end, in a process as workers have it; as `python -c` takes it."""
+        with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+            program = self.start(text, *arguments, environment=os.environ, says=(stdout.fileno(), stderr.fileno()))
+            program.wait()
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(program.args, program.returncode, stdout.read(), stderr.read())
+
+    def start(
+        self, text: str, *arguments: str, environment: Mapping[str, str], says: tuple[int, int] = (1, 2)
+    ) -> subprocess.Popen[bytes]:
+        """Such a program that goes on; `says`: its stdout and stderr."""
+        with Path(os.devnull).open() as nothing:
+            order = {"environment": dict(environment), "program": (text, *arguments)}
+            return _as_popen(self._forked(order, [nothing.fileno(), *says]), ("-c", text, *arguments))
+
+    def _forked(self, order: dict[str, Any], pipes: list[int]) -> int:
+        """A new process, a child of this one, with these as stdin, stdout and stderr."""
+        _adopt_orphans(True)
+        try:
+            socket.send_fds(self._asking, [json.dumps(order | {"folder": str(Path.cwd())}).encode()], pipes)
+            return int(self._asking.recv(_BYTES))
+        finally:
+            _adopt_orphans(False)
 
 
 @contextmanager
@@ -121,6 +144,12 @@ def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoRetu
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
+        if "program" in order:
+            text, *arguments = order["program"]
+            sys.argv = ["-c", *arguments]
+            exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the test's own
+            sys.stdout.flush()
+            os._exit(0)
         sys.argv = ["hanse_datapod.worker"]
         if order["ranks"]:
             from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -130,6 +159,8 @@ def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoRetu
 
         main()
         status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -143,6 +174,11 @@ def _fork_rank(self: Any, args: tuple[str, ...], environment: dict[str, str]) ->
     pid = os.fork()
     if not pid:
         _be_rank(args[4], environment, (self._stdout, self._stderr))
+    return _as_popen(pid, args)
+
+
+def _as_popen(pid: int, args: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """A child that was forked, as one that was started."""
     forked = subprocess.Popen.__new__(subprocess.Popen)
     forked.__dict__.update(
         pid=pid, args=args, returncode=None, stdin=None, stdout=None, stderr=None, _child_created=True,

@@ -9,8 +9,8 @@ import json
 import os
 import signal
 import stat
-import sys
-from collections.abc import AsyncIterator, Callable
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
+from forked_workers import Nursery
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.client.shared import PlacingWorker, SharedWorker
@@ -79,28 +80,34 @@ def trees(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.fixture
-async def started(tmp_path: Path) -> AsyncIterator[Callable[[], Any]]:
-    """Starts workers as the site's administrator does."""
-    processes: list[asyncio.subprocess.Process] = []
+POOL_PROGRAM = """
+import sys
+from hanse_datapod.process.nursery import _fork_worker
+_fork_worker()
+from hanse_datapod.worker.pool.__main__ import main
+sys.exit(main())
+"""
+"""Its child is forked, too, as a datapod's of a nursery is: both begin with torch loaded."""
 
-    async def start() -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hanse_datapod.worker.pool", "--pool", POOL, "--folder", str(tmp_path / "shared"),
-            env={"HANSE_HEALTH_PORT": "0", "PATH": "/usr/bin"},
-        )  # fmt: skip
-        processes.append(process)
-        return process
+
+@pytest.fixture
+def started(tmp_path: Path, worker_nursery: Nursery) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts workers as the site's administrator does; tests/e2e/test_devices_run.py starts the program."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        words, environment = ("--pool", POOL, "--folder", str(tmp_path / "shared")), {"HANSE_HEALTH_PORT": "0"}
+        processes.append(worker_nursery.start(POOL_PROGRAM, *words, environment=environment | {"PATH": "/usr/bin"}))
+        return processes[-1]
 
     yield start
     for process in processes:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        process.wait()
 
 
 async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_same_bits(
-    data: DataSettings, tmp_path: Path, started: Callable[[], Any]
+    data: DataSettings, tmp_path: Path, started: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     for folder in (calm, killed):
@@ -111,15 +118,15 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
     pooled.use(SCHEMA)
     await client.start()
     async with asyncio.timeout(PATIENCE_S):
-        first = await started()
+        first = started()
         model = (await pooled.work(request(calm, None), silent)).update
         await pooled.work(request(calm, model), silent)
-        long = request(killed, model, epochs=100_000)
+        long = request(killed, model, epochs=20_000)
         working = asyncio.create_task(pooled.work(long, lambda *_: began.set()))
         await began.wait()
         child = psutil.Process(first.pid).children()[0]
         first.kill()
-        await first.wait()
+        await asyncio.to_thread(first.wait)
         clock.step = 10.0
         with pytest.raises(HanseError, match="gives no sign of life") as caught:
             await working
@@ -127,29 +134,29 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
         assert caught.value.code is ErrorCode.UNAVAILABLE
         psutil.wait_procs([child], timeout=60)
         assert not child.is_running()
-        await started()
+        started()
         await pooled.work(request(killed, model), silent)
     assert {name: data for name, data in trees(calm).items() if "initialize" not in name} == trees(killed)
     assert "state/local-1.safetensors" in trees(killed)
 
 
 async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
-    data: DataSettings, tmp_path: Path, started: Callable[[], Any]
+    data: DataSettings, tmp_path: Path, started: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
     pooled, began = ProcessWorker(data, client), asyncio.Event()
     pooled.use(SCHEMA)
     await client.start()
     async with asyncio.timeout(PATIENCE_S):
-        process = await started()
+        process = started()
         model = (await pooled.work(request(tmp_path, None), silent)).update
-        working = asyncio.create_task(pooled.work(request(tmp_path, model, epochs=100_000), lambda *_: began.set()))
+        working = asyncio.create_task(pooled.work(request(tmp_path, model, epochs=20_000), lambda *_: began.set()))
         await began.wait()
         process.send_signal(signal.SIGTERM)
         with pytest.raises(HanseError, match="told to stop") as caught:
             await working
         assert caught.value.code is ErrorCode.UNAVAILABLE
-        assert await process.wait() == 0
+        assert await asyncio.to_thread(process.wait) == 0
     assert client.workers() == 0
     files = PoolFolder(tmp_path / "shared", POOL)
     assert [*files.requests.iterdir(), *files.taken.iterdir(), *files.work.iterdir(), *files.workers.iterdir()] == []

@@ -147,7 +147,7 @@ async def test_the_memory_limit_is_of_all_ranks_together(tmp_path, data):
         + """
 import time
 def train(model, data, config):
-    held = np.ones(800 << 17)
+    held = np.ones(400 << 17)
     time.sleep(60 if "RANK" in os.environ else 1)
     return model, len(held) and 1, {}
 """
@@ -155,7 +155,7 @@ def train(model, data, config):
     own = {"code": script(tmp_path, code), "architecture": {"features": 2}}
     worker = OwnWorker(data, own["code"], SCHEMA)
     try:
-        own |= {"model": await initialized(worker, tmp_path, **own), "memory_limit": 2 << 30}
+        own |= {"model": await initialized(worker, tmp_path, **own), "memory_limit": 1 << 30}
         assert (await worker.work(request(tmp_path, TaskKind.TRAIN, **own), silent)).examples == 1
         with pytest.raises(HanseError, match="MiB of memory") as caught:
             await worker.work(request(tmp_path, TaskKind.TRAIN, processes=2, **own), silent)

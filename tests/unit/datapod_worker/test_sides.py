@@ -45,7 +45,7 @@ people = st.lists(
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (stored_tables, images):
-        monkeypatch.setattr(module, "PIECE_BYTES", 700)
+        monkeypatch.setattr(module, "PIECE_BYTES", 1500)
 
 
 def spelled(name: object, visit: int) -> str:

@@ -72,7 +72,7 @@ PREPARATION = Preparation(
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of some rows, and blocks of a few."""
     for module in (stored_tables, images):
-        monkeypatch.setattr(module, "PIECE_BYTES", 700)
+        monkeypatch.setattr(module, "PIECE_BYTES", 2000)
     for module in (mapped, stored_columns, tables):
         monkeypatch.setattr(module, "BLOCK_BYTES", 200)
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import pytest_asyncio
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.shared import SharedWorker
@@ -39,8 +40,12 @@ def silent(_fraction: float, _text: str) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> DataSettings:
+    return copied(tmp_path)
+
+
+def copied(folder: Path) -> DataSettings:
     """A copy of the first hapmap1 cohort."""
-    prefix = tmp_path / "data" / "ward"
+    prefix = folder / "data" / "ward"
     prefix.parent.mkdir()
     for ending in ("bed", "bim", "fam", "cov"):
         shutil.copy(COHORT / f"hapmap1_100_1.{ending}", f"{prefix}.{ending}")
@@ -48,6 +53,22 @@ def files(tmp_path: Path) -> DataSettings:
     return DataSettings(
         train=prefix, phenotypes=prefix.with_suffix(".pheno"), covariates=prefix.with_suffix(".cov")
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def standing(shared: Path) -> AsyncIterator[OwnWorker]:
+    """For the tests that leave it running, and ask for nothing but its data outside of `shared`."""
+    made = OwnWorker(copied(shared))
+    yield made
+    await made.close()
+
+
+left_running = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture
@@ -130,23 +151,24 @@ async def test_a_step_that_is_cancelled_is_stopped(worker: OwnWorker, tmp_path: 
     assert (await worker.work(request(tmp_path), silent)).update is not None
 
 
-async def test_a_step_that_this_release_does_not_have_is_refused(worker: OwnWorker, tmp_path: Path) -> None:
+@left_running
+async def test_a_step_that_this_release_does_not_have_is_refused(standing: OwnWorker, shared: Path) -> None:
     with pytest.raises(HanseError, match="step of_the_future: this datapod has no such step") as raised:
-        await worker.work(request(tmp_path, "of_the_future"), silent)
+        await standing.work(request(shared, "of_the_future"), silent)
     assert raised.value.code is ErrorCode.UNKNOWN_SCHEMA
 
 
-async def test_an_exception_inside_a_step_is_told_by_its_type_alone(
-    worker: OwnWorker, tmp_path: Path, files: DataSettings
-) -> None:
-    stranger = tmp_path / "stranger"
+@left_running
+async def test_an_exception_inside_a_step_is_told_by_its_type_alone(standing: OwnWorker, shared: Path) -> None:
+    stranger = shared / "stranger"
     stranger.write_bytes(b"12345678 words of a patient")
     with pytest.raises(HanseError) as raised:
-        await worker.work(request(tmp_path, extras={"snps": stranger}), silent)
+        await standing.work(request(shared, extras={"snps": stranger}), silent)
     assert "patient" not in raised.value.message
-    assert (await worker.work(request(tmp_path), silent)).update is not None
+    assert (await standing.work(request(shared), silent)).update is not None
 
 
+@left_running
 @pytest.mark.parametrize(
     ("schema", "code", "said"),
     [
@@ -156,10 +178,10 @@ async def test_an_exception_inside_a_step_is_told_by_its_type_alone(
     ],
 )
 async def test_files_that_are_not_what_the_project_declares_are_named(
-    worker: OwnWorker, schema: DataSchema, code: ErrorCode, said: str
+    standing: OwnWorker, schema: DataSchema, code: ErrorCode, said: str
 ) -> None:
     with pytest.raises(HanseError) as raised:
-        await worker.check_data(schema)
+        await standing.check_data(schema)
     assert raised.value.code is code
     assert said in raised.value.message
 
@@ -226,12 +248,12 @@ def test_genotypes_are_recognized_by_the_endings_of_files(files: DataSettings, n
 
 
 async def test_a_datapod_starts_only_the_processes_that_its_data_need(files: DataSettings) -> None:
-    shared = SharedWorker(participants=2)
+    shared, before = SharedWorker(participants=2), set(psutil.Process().children())
     one, other = shared.participant(files), shared.participant(files)
     assert one.kinds == other.kinds == STUDY_KINDS
     await shared.start()
     try:
-        children = psutil.Process().children()
+        children = set(psutil.Process().children()) - before
         assert [child.cmdline()[-1] for child in children if child.cmdline()[-1] == "--studies"] == ["--studies"]
         assert shared.participant(DataSettings(train=Path("x.csv"))).kinds == TRAINING_KINDS
     finally:

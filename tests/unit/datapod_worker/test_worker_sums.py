@@ -64,8 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def workers(folder: Path, started_anew: None) -> AsyncIterator[dict[str, OwnWorker]]:
-    """Programs of their own: one that was forked with torch in it takes longer to die than its sums to end."""
+async def workers(folder: Path) -> AsyncIterator[dict[str, OwnWorker]]:
     made = {name: OwnWorker(data_of(folder, name, size), schema=SCHEMA) for name, size in (("a", 5), ("b", 12))}
     for worker in made.values():
         await worker.start()

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+import forked_programs
+from forked_programs import Programs
+
 PROGRAM = """
 import asyncio
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -36,15 +39,16 @@ WAIT_S = 30
 
 
 class Process:
-    """A service with its log as it is written."""
+    """A service with its log as it is written; `programs`: what it is forked from, else it is started."""
 
-    def __init__(self, folder: Path, body: str, **environment: str) -> None:
-        script = folder / "service.py"
-        script.write_text(PROGRAM.format(body="\n".join(f"    {line}" for line in body.splitlines())))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
-        self.process = subprocess.Popen(
-            [sys.executable, str(script)], env=clean | environment, stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, body: str, programs: Programs | None, **environment: str) -> None:
+        text = PROGRAM.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | environment
+        if programs is not None:
+            self.process = programs.start(text, environment=clean)
+        else:
+            argv = [sys.executable, "-c", text]
+            self.process = subprocess.Popen(argv, env=clean, stderr=subprocess.PIPE, text=True)
 
     def line(self, message: str) -> dict[str, Any]:
         """The next line of the log with this message."""
@@ -64,12 +68,18 @@ class Process:
 Start = Callable[..., Process]
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    with forked_programs.started(["hanse_fabric.service"]) as programs:
+        yield programs
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(programs: Programs) -> Iterator[Start]:
     started: list[Process] = []
 
-    def begin(body: str, **environment: str) -> Process:
-        started.append(Process(tmp_path, body, **environment))
+    def begin(body: str, *, anew: bool = False, **environment: str) -> Process:
+        started.append(Process(body, None if anew else programs, **environment))
         return started[-1]
 
     yield begin
@@ -98,7 +108,7 @@ logging.getLogger("test").info("finishing")"""
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_finishes_its_work_on_a_signal_and_exits_with_zero(start: Start, number: signal.Signals) -> None:
-    service = start(READY)
+    service = start(READY, anew=number is signal.SIGTERM)  # as a supervisor starts it
     service.line("at work")
     service.process.send_signal(number)
     status, log = service.end()

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,6 +45,8 @@ BY_NAME = (
 """Those, and others, whose `timeout=` is seconds."""
 OF_MODULES = {"sqlite3.connect": "timeout", "aiohttp.ClientTimeout": "", "ClientTimeout": "", "select.select": ""}
 """Calls that wait, with the argument that says how long; empty: always."""
+WAITS_OF_ASYNCIO = {"wait", "as_completed"}
+LAST_WORDS = {*BY_NAME, *(name.rpartition(".")[2] for name in OF_MODULES)}
 
 
 def ruff(code: str, name: str) -> list[str]:
@@ -67,9 +70,8 @@ def _alternatives(pattern: str) -> Iterator[str]:
         yield (before + each + after if brace else pattern).replace("/**", "/**/*.py")
 
 
-def unseen_by_ruff(code: str) -> list[int]:
+def unseen_by_ruff(tree: ast.Module) -> list[int]:
     """Lines that ask an event loop for the time or a timer, or wait with a timeout of asyncio's."""
-    tree = ast.parse(code)
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_loop(node.value, set())]
     named = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     found = []
@@ -78,17 +80,20 @@ def unseen_by_ruff(code: str) -> list[int]:
             node.attr in ("call_later", "call_at") or (node.attr == "time" and _is_loop(node.value, named))
         ):
             found.append(node.lineno)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.wait", "asyncio.as_completed", "wait"):
-            found += [node.lineno for keyword in node.keywords if keyword.arg == "timeout"]
+        if isinstance(node, ast.Call) and _last_word(node.func) in WAITS_OF_ASYNCIO:
+            asked = ast.unparse(node.func) in ("asyncio.wait", "asyncio.as_completed", "wait")
+            found += [node.lineno for keyword in node.keywords if asked and keyword.arg == "timeout"]
     return sorted(found)
 
 
-def waits_of_threads(code: str) -> list[int]:
+def waits_of_threads(tree: ast.Module) -> list[int]:
     """Lines in which a thread, or a socket, waits with seconds of the machine's."""
-    return sorted(node.lineno for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and _waits(node))
+    return sorted(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and _waits(node))
 
 
 def _waits(call: ast.Call) -> bool:
+    if _last_word(call.func) not in LAST_WORDS:
+        return False
     name = ast.unparse(call.func)
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in OF_MODULES:
@@ -99,6 +104,11 @@ def _waits(call: ast.Call) -> bool:
     first = call.args[0] if call.args and method in IN_PLACE else None
     seconds = given.get("timeout", first)
     return seconds is not None and not (isinstance(seconds, ast.Constant) and seconds.value is None)
+
+
+def _last_word(name: ast.expr) -> str:
+    """Of a dotted name; what else is called has none that is looked for."""
+    return name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
 
 
 def _is_loop(node: ast.expr, named: set[str]) -> bool:
@@ -140,7 +150,7 @@ def test_ruff_lets_the_clocks_and_what_awaits_no_time_alone() -> None:
     ],
 )
 def test_what_ruff_cannot_see_is_found_here(code: str, lines: list[int]) -> None:
-    assert unseen_by_ruff(code) == lines
+    assert unseen_by_ruff(ast.parse(code)) == lines
 
 
 @pytest.mark.parametrize(
@@ -167,25 +177,34 @@ def test_what_ruff_cannot_see_is_found_here(code: str, lines: list[int]) -> None
     ],
 )
 def test_threads_and_sockets_that_wait_with_seconds_are_found(code: str, lines: list[int]) -> None:
-    assert waits_of_threads(code) == lines
+    assert waits_of_threads(ast.parse(code)) == lines
 
 
-def sources() -> dict[str, str]:
-    """The text of all sources that are held to clocks, by file."""
+class Found(NamedTuple):
+    """Lines of a file."""
+
+    unseen: list[int]
+    waits: list[int]
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, Found]:
+    """What is found in all sources that are held to clocks, by file."""
     apart = excepted()
     files = [file for room in ("libs", "services") for file in ROOT.glob(f"{room}/*/src/**/*.py") if file not in apart]
     assert len(files) > 200
-    return {str(file.relative_to(ROOT)): file.read_text() for file in files}
+    trees = ((str(file.relative_to(ROOT)), ast.parse(file.read_text())) for file in files)
+    return {name: Found(unseen_by_ruff(tree), waits_of_threads(tree)) for name, tree in trees}
 
 
-def test_no_source_asks_an_event_loop_for_time() -> None:
-    found = {name: unseen_by_ruff(text) for name, text in sources().items()}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+def test_no_source_asks_an_event_loop_for_time(sources: dict[str, Found]) -> None:
+    assert {name: found.unseen for name, found in sources.items() if found.unseen} == {}
 
 
-def test_threads_and_sockets_wait_with_seconds_where_a_reason_is_given_and_nowhere_else() -> None:
-    found = {name for name, text in sources().items() if waits_of_threads(text)}
-    assert found == WAITING.keys()
+def test_threads_and_sockets_wait_with_seconds_where_a_reason_is_given_and_nowhere_else(
+    sources: dict[str, Found],
+) -> None:
+    assert {name for name, found in sources.items() if found.waits} == WAITING.keys()
 
 
 def test_exceptions_are_made_in_the_list_alone() -> None:

@@ -21,6 +21,7 @@ from hanse.views import Event
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from unit.hanse.scripted_hub import JOB, ScriptedHub, frame, project_view, run_view, site_view, stream
+from unit.hanse.typed_command import Run
 
 NEWER = {"participant": "new", "findings": [{"x": 1}]}
 PROJECT = "/v1/projects/triage"
@@ -181,14 +182,15 @@ def test_watching_a_submission_names_the_run_and_ctrl_c_says_that_it_goes_on(hub
     hub._loop.call_soon_threadsafe(watched.set)
 
 
-def test_watching_to_the_end_says_nothing_of_ctrl_c(hub: ScriptedHub, tmp_path: Path) -> None:
+def test_watching_to_the_end_says_nothing_of_ctrl_c(
+    run: Run, alone: Callable[..., None], hub: ScriptedHub, tmp_path: Path
+) -> None:
     hub.answer("GET", PROJECT, (200, project_view()))
     hub.answer("POST", f"{PROJECT}/runs", (201, run_view()))
     hub.answer("GET", RUN, (200, run_view("completed")))
     hub.answer("GET", f"{RUN}/events", stream(frame(1, "state", state="completed")))
     (tmp_path / "job.yaml").write_text(json.dumps(JOB))
-    words = (sys.executable, "-m", "hanse", "run", "submit", "triage", "job.yaml", "--watch", "--no-ask")
-    environment = os.environ | {"HANSE_URL": hub.url, "HANSE_API_KEY": "hanse_abc_secret"}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Run run000000001 is submitted.\n")
+    alone(HANSE_URL=hub.url, HANSE_API_KEY="hanse_abc_secret")
+    done = run("run", "submit", "triage", tmp_path / "job.yaml", "--watch", "--no-ask")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("Run run000000001 is submitted.\n")

@@ -5,6 +5,7 @@ They take seconds to load, so tests load them where they run, and not where they
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -75,11 +76,27 @@ def finished(hub: ScriptedHub, tmp_path: Path) -> Iterator[Run]:
         yield client.projects.get("triage").get_run(RUN)
 
 
-def test_a_run_and_its_best_model_are_in_mlflow_and_predict_there_as_here(finished: Run, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def fresh_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of MLflow without a run: making its tables takes a second of a core."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    assert len(MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()) == 1
+    return path
+
+
+@pytest.fixture
+def store(fresh_store: Path, tmp_path: Path) -> str:
+    """The address of such a store of the test's own."""
+    return f"sqlite:///{shutil.copy(fresh_store, tmp_path)}"
+
+
+def test_a_run_and_its_best_model_are_in_mlflow_and_predict_there_as_here(finished: Run, store: str) -> None:
     import mlflow
     from mlflow.tracking import MlflowClient
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    uri = store
     before = (mlflow.get_tracking_uri(), mlflow.active_run())
     said = finished.export("mlflow", into=uri, model="best", register="triage", sites=True)
     assert "models:/triage/1" in said
@@ -116,10 +133,12 @@ def test_a_run_and_its_best_model_are_in_mlflow_and_predict_there_as_here(finish
         mlflow.set_tracking_uri("")
 
 
-def test_a_run_goes_to_mlflow_once_and_a_broken_export_is_made_anew(finished: Run, tmp_path: Path) -> None:
+def test_a_run_goes_to_mlflow_once_and_a_broken_export_is_made_anew(
+    finished: Run, tmp_path: Path, store: str
+) -> None:  # fmt: skip
     from mlflow.tracking import MlflowClient
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    uri = store
     client = MlflowClient(tracking_uri=uri)
     broken = client.create_run(client.create_experiment("triage"), tags={"hanse.run": RUN})
     finished.export("mlflow", into=uri)

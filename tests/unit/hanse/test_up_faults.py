@@ -21,6 +21,16 @@ from unit.hanse.typed_command import Run, run
 __all__ = ["run"]
 
 HANSE = (sys.executable, "-m", "hanse")
+UP_IN_EACH = """
+import sys
+from hanse.cli import main
+for state in sys.argv[1:]:
+    sys.argv = ["hanse", "up", "--state", state]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code)
+"""
 
 
 def up(run: Run, *arguments: object) -> tuple[int, list[str]]:
@@ -29,7 +39,7 @@ def up(run: Run, *arguments: object) -> tuple[int, list[str]]:
     return done.status, checked(done.out, done.err)
 
 
-def program_up(*arguments: object, before: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+def program_up(*arguments: object, before: tuple[str, ...]) -> tuple[int, list[str]]:
     """The same, of a program of its own."""
     done = subprocess.run(
         [*before, *HANSE, "up", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
@@ -47,10 +57,10 @@ def checked(printed: str, said: str) -> list[str]:
     return lines
 
 
-def test_a_port_that_is_taken_is_named_at_once(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named_at_once(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, said = program_up("--state", tmp_path / "hub", "--port", port)
+        status, said = up(run, "--state", tmp_path / "hub", "--port", port)
     assert status == 5
     assert said[0] == f"hanse: port {port} (http): another program listens on it"
     assert "--port" in said[1]
@@ -138,11 +148,15 @@ def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     # Permissions hold for root, too, once it has given up to override them.
     drop = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override")
     before = drop if os.geteuid() == 0 else ()
-    for state in (folder, folder / "hub"):
-        status, said = program_up("--state", state, before=before)
-        assert status == 2
-        assert said[0] == f"hanse: --state: '{state}' is not a folder that this user can write to: permission denied"
-        assert "--state" in said[1]
+    states = [str(folder), str(folder / "hub")]
+    begun = [*before, sys.executable, "-c", UP_IN_EACH, *states]
+    done = subprocess.run(begun, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["2", "2"]
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4
+    for state, said, hint in zip(states, lines[::2], lines[1::2], strict=True):
+        assert said == f"hanse: --state: '{state}' is not a folder that this user can write to: permission denied"
+        assert "--state" in hint
 
 
 def test_a_file_of_the_state_that_cannot_be_read_is_named(run: Run, tmp_path: Path) -> None:

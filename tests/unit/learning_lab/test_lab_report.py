@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from xml.etree import ElementTree
 
 import pytest
 from pydantic import ValidationError
 
+from hanse.cli import main as hanse_main
 from hanse_fabric.errors import HanseError
 from hanse_lab.__main__ import main
 from hanse_lab.cells import cells_of, merged
@@ -249,16 +250,27 @@ def test_an_experiment_file_is_refused_with_what_is_wrong(tmp_path: Path, text: 
         read_experiment(tmp_path / "bad.yaml")
 
 
-@pytest.mark.timeout(300)  # it starts a process that loads torch
 def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(experiment().model_dump_json())
     options = ("--out", str(tmp_path / "out"), "--page", str(tmp_path / "page.md"), "--workers", "1", "--rounds", "1")
-    command = [sys.executable, "-c", "from hanse.cli import main; main()", "lab", "run", str(file), *options, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
-    assert "FedAvg,IID,none,1," in json.loads(done.stdout)["tiny"]
+    begun: list[list[str]] = []
+
+    def begin(_program: str, words: list[str]) -> NoReturn:
+        begun.append(words)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execv", begin)
+    monkeypatch.setattr(sys, "argv", ["hanse", "lab", "run", str(file), *options, "--json"])
+    with pytest.raises(SystemExit):
+        hanse_main()
+    [words] = begun
+    assert words[:3] == [sys.executable, "-m", "hanse_lab"]
+    monkeypatch.setattr(sys, "argv", words[2:])
+    assert main() == 0
+    assert "FedAvg,IID,none,1," in json.loads(capsys.readouterr().out)["tiny"]
     assert (tmp_path / "out" / "tiny" / "table.md").read_text() in (tmp_path / "page.md").read_text().replace(
         "## T", "# T"
     )

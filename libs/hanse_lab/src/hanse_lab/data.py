@@ -19,6 +19,8 @@ from hanse_learning.spurious import coloured, rotated
 
 _SIGNS = {"examples": 200, "invariant": 5, "spurious": 40, "agreeing": 0.6, "strength": 0.3, "noise": 1.0}
 _OWN_TEST = 0.25
+DIGITS_IN = "sklearn.datasets"
+"""Where the digits are, which is loaded for them alone."""
 
 
 @dataclass(frozen=True, slots=True)

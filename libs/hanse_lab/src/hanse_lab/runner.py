@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_lab.cells import Cell, Task
+from hanse_lab.data import DIGITS_IN
 from hanse_lab.play import CellOutcome, play
 
 OnDone = Callable[[int, int], None]
@@ -59,8 +60,12 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
         for key, task in tasks.items():
             yield key, play(task)
         return
-    # Not forked: torch's threads do not survive it.
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn"), _begin)
+    # Not forked from this process: torch's threads do not survive it. Where it can be, from one that has loaded torch
+    # and begun no threads: loading takes each seconds, of torch and of the library that has the digits.
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    digits = any(task.data.name == "digits" for task in tasks.values())
+    context.set_forkserver_preload([play.__module__, *([DIGITS_IN] if digits else [])])
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, _begin)
     try:
         futures = {pool.submit(_play, task.model_dump_json()): key for key, task in tasks.items()}
         for future in as_completed(futures, limit):

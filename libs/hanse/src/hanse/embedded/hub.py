@@ -141,12 +141,7 @@ class EmbeddedHub:
 
     async def _start(self) -> None:
         self._exit.enter_context(self.state.locked())
-        nursery = None
-        if self.services_from is not None:  # it loads while the servers start, and ends after its children
-            nursery = Nursery(self.services_from, self.state.root / "logs" / "nursery.log")
-            await self._exit.enter_async_context(nursery)
         self.supervisor = Supervisor(self.state.root)
-        self._exit.push_async_callback(self.supervisor.stop)
         further = [f"bus{server}" for server in self._bus_servers[1:]]
         if further:
             further += [f"cluster{server}" for server in self._bus_servers]
@@ -158,6 +153,11 @@ class EmbeddedHub:
             further += PUBLIC_PORTS
         ports = self.state.ports(self._http_port, further, self._chosen_ports)
         await asyncio.to_thread(self._check_free, ports)
+        nursery = None
+        if self.services_from is not None:  # it loads while the servers start, and ends after its children
+            nursery = Nursery(self.services_from, self.state.root / "logs" / "nursery.log")
+            await self._exit.enter_async_context(nursery)
+        self._exit.push_async_callback(self.supervisor.stop)
         self.bus_url = self._bus_url(ports)
         if self._leaves:
             self.leaf_urls = [f"nats-leaf://{_HOST}:{ports[f'leaf{server}']}" for server in self._bus_servers]
