@@ -142,10 +142,10 @@ lint-types:
 lint-arrows:
 	@$(BIN)/lint-imports
 
-# Tests wait more than they compute, so four files share two cores, in the order of tests/conftest.py.
+# Tests wait more than they compute, so five files share two cores, in the order of tests/conftest.py.
 # How long all of it took stands in build/suite.json, for `make bench-conduct`.
 # One thread each: threads of linear algebra that wait for each other on a busy core cost several times their work.
-SUITE = $(BIN)/pytest -m 'not large' -n 4 --dist loadfile --no-loadscope-reorder
+SUITE = $(BIN)/pytest -m 'not large' -n 5 --dist loadfile --no-loadscope-reorder
 TESTS := tests/unit tests/simulation tests/deploy tests/integration tests/e2e tests/chaos tests/adversary
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
