@@ -11,7 +11,9 @@ import ast
 import contextlib
 import functools
 import gc
+import math
 import os
+import resource
 import select
 import signal
 import sys
@@ -26,6 +28,8 @@ from mutants.mutations import Mutant
 
 NOTICED, SURVIVED, TO_BE_IMPORTED, FAILS_ANYWAY = b"n", b"s", b"i", b"f"
 _PATIENCE_S = 20.0
+_COMPUTING_S = 20
+"""Of a processor: how long a mutant's tests may take where they only compute, however busy the machine is."""
 _PATIENCE_FACTOR = 6
 _UNFIT = 33
 
@@ -49,18 +53,20 @@ class SwappedCode:
         # What is loaded is not looked through for garbage by each fork, which would copy it.
         gc.collect()
         gc.freeze()
-        patience = 900.0
+        patience, computing = 900.0, 900
         for mutant in (None, *self._mutants):
             start = time.monotonic()
             process = os.fork()
             if not process:
                 os.setsid()
+                resource.setrlimit(resource.RLIMIT_CPU, (computing, computing + 1))
                 if mutant is not None and not swap(mutant):
                     os._exit(_UNFIT)
                 return (yield)
             code = ended(process, patience)
             if mutant is None:
-                patience = max(_PATIENCE_S, _PATIENCE_FACTOR * (time.monotonic() - start))
+                enough = _PATIENCE_FACTOR * (time.monotonic() - start)
+                patience, computing = max(_PATIENCE_S, enough), max(_COMPUTING_S, math.ceil(enough))
                 if code != 0:
                     os.write(self._answers, FAILS_ANYWAY)
                     break

@@ -26,7 +26,7 @@ from hanse_datapod.data.sides import are_tested, of_names
 from hanse_datapod.worker.server.training import TrainingServer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.site.examples import Examples
-from hanse_privacy.works.people import changed, parts_of
+from hanse_privacy.works.people_changed import changed, parts_of
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema, unit_of
 
 VISITS = TabularSchema(features=(Column(name="who"), Column(name="beds")), target="ill", classes=2, unit="patient")

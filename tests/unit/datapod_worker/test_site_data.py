@@ -10,7 +10,7 @@ from PIL import Image
 from hanse_datapod.data.load import fingerprint, read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.works.people import changed, parts_of
+from hanse_privacy.works.people_changed import changed, parts_of
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 
 TABLE = TabularSchema(

@@ -134,7 +134,7 @@ import sys
 import pytest
 from mutants import swapped
 from mutants.mutations import mutants_of
-swapped._PATIENCE_S = swapped._PATIENCE_FACTOR = 1
+swapped._COMPUTING_S = swapped._PATIENCE_FACTOR = 1
 mutants = mutants_of("small", open("small.py").read())
 sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider"], plugins=[swapped.SwappedCode(mutants, int(sys.argv[1]))]))
 """

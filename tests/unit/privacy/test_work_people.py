@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from hanse_privacy.works.people import changed, parts_of, rows, sketch, sketches
+from hanse_privacy.works.people import rows, sketch, sketches
+from hanse_privacy.works.people_changed import changed, parts_of
 
 
 def table(people):

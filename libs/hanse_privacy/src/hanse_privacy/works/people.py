@@ -1,14 +1,10 @@
-"""How many people two states of a site's data differ by, from 12 KB kept of each, and of each part of it.
-
-An invertible Bloom lookup table (Goodrich and Mitzenmacher 2011): each person is a number that is added to three cells;
-of two tables' difference, cells with one number left are peeled until nothing is. Some 300 differences can be counted;
-of more it is known that they are many. It never leaves the site.
+"""What is kept of the people of a site's data: 12 KB, from which can be told by how many another state of it differs
+(`people_changed`). It never leaves the site.
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,10 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-_CELLS, _PLACES = 513, 3  # three tables of 171 cells
-_PART = _CELLS // _PLACES
-_CELL = struct.Struct("<qQQ")
-_MOST = 2**64
+from hanse_privacy.works.people_changed import CELL, CELLS, PART, PLACES, hashed
+
 _AT_ONCE = 4096
 """People that are added together."""
 
@@ -54,18 +48,12 @@ def sketches(parts: Iterable[Iterable[bytes]], *, keyed: bool = False) -> bytes:
     return b"".join([whole.packed(), *told])
 
 
-def parts_of(sketched: bytes) -> list[bytes]:
-    """What `sketches` has put together, or the one table that `sketch` has made."""
-    size = _CELLS * _CELL.size
-    return [sketched[at : at + size] for at in range(0, len(sketched), size)]
-
-
 class _Cells:
     """A table that people are added to, many at once: one by one it takes twice as long."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_CELLS, np.int64)
-        self._totals, self._checks = np.zeros(_CELLS, np.uint64), np.zeros(_CELLS, np.uint64)  # modulo 2^64
+        self._counts = np.zeros(CELLS, np.int64)
+        self._totals, self._checks = np.zeros(CELLS, np.uint64), np.zeros(CELLS, np.uint64)  # modulo 2^64
         self._seen = _Seen()
         self._waiting: list[bytes] = []  # numbers
 
@@ -85,16 +73,16 @@ class _Cells:
 
     def packed(self) -> bytes:
         self._add()
-        return b"".join(map(_CELL.pack, self._counts.tolist(), self._totals.tolist(), self._checks.tolist()))
+        return b"".join(map(CELL.pack, self._counts.tolist(), self._totals.tolist(), self._checks.tolist()))
 
     def _add(self) -> None:
         numbers = np.frombuffer(b"".join(self._waiting), "<u8")
-        hashes = np.frombuffer(b"".join(map(_hashed, self._waiting)), "<u8").reshape(-1, _PLACES + 1)
-        for part in range(_PLACES):
-            places = (part * _PART + hashes[:, part] % _PART).astype(np.intp)
+        hashes = np.frombuffer(b"".join(map(hashed, self._waiting)), "<u8").reshape(-1, PLACES + 1)
+        for part in range(PLACES):
+            places = (part * PART + hashes[:, part] % PART).astype(np.intp)
             np.add.at(self._counts, places, 1)
             np.add.at(self._totals, places, numbers)
-            np.add.at(self._checks, places, hashes[:, _PLACES])
+            np.add.at(self._checks, places, hashes[:, PLACES])
         self._waiting.clear()
 
 
@@ -173,47 +161,6 @@ class _Seen:
         table[place] = number
         self._used += 1
         return True
-
-
-def changed(one: bytes, other: bytes) -> int | None:
-    """How many people were added, or removed, whichever are more; someone who changed is both. None: hundreds.
-
-    Args:
-        one, other: of `sketch`.
-    """
-    cells = [
-        [a - b, (c - d) % _MOST, (e - f) % _MOST]
-        for (a, c, e), (b, d, f) in zip(_CELL.iter_unpack(one), _CELL.iter_unpack(other), strict=True)
-    ]
-    found = {1: 0, -1: 0}
-    waiting = list(range(_CELLS))
-    while waiting:
-        count, total, checks = cells[waiting.pop()]
-        if count not in found:
-            continue
-        number = count * total % _MOST
-        if count * checks % _MOST != _hashes(number)[_PLACES]:
-            continue
-        found[count] += 1
-        waiting += _add(cells, number, -count)
-    return None if any(any(cell) for cell in cells) else max(found.values())
-
-
-def _add(cells: list[list[int]], number: int, times: int) -> list[int]:
-    *hashes, check = _hashes(number)
-    places = [part * _PART + place % _PART for part, place in enumerate(hashes)]
-    for place in places:
-        count, total, checks = cells[place]
-        cells[place] = [count + times, (total + times * number) % _MOST, (checks + times * check) % _MOST]
-    return places
-
-
-def _hashes(number: int) -> tuple[int, ...]:
-    return struct.unpack("<4Q", _hashed(number.to_bytes(8, "little")))
-
-
-def _hashed(number: bytes) -> bytes:
-    return hashlib.blake2b(number, digest_size=32).digest()
 
 
 def _number(person: bytes) -> bytes:

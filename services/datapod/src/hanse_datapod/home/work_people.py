@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.worker.port import DataState
-from hanse_privacy.works.people import changed, parts_of
+from hanse_privacy.works.people_changed import changed, parts_of
 
 _KEEP = "INSERT INTO people VALUES (?, ?) ON CONFLICT (data) DO UPDATE SET sketch = excluded.sketch WHERE sketch = x''"
 _BEFORE = (
