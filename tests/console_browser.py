@@ -61,14 +61,19 @@ def axe_script(folder: Path) -> str | None:
 class Watched:
     """A page, with all that it must never do: break its security policy, raise an error, be wider than the screen."""
 
-    def __init__(self, browser: Any, url: str, axe: str | None) -> None:
+    def __init__(self, browser: Any, url: str, axe: str | None, *, still: bool = True) -> None:
+        """
+        Args:
+            still: who looks has asked their system for stillness, so that nobody waits for what moves; most people
+                have not.
+        """
         self.url, self._axe = url, axe
         self.context = browser.new_context(
             viewport=WIDE,
             accept_downloads=True,
             timezone_id="Europe/Berlin",
             locale="en-GB",
-            reduced_motion="reduce",
+            reduced_motion="reduce" if still else "no-preference",
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)

@@ -114,7 +114,7 @@ def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
             f"{hub.hub.url}/v1/people", json={"name": "ada", "role": "owner"},
             headers={"Authorization": f"Bearer {hub.hub.api_key}"},
         ).json()  # fmt: skip
-        watched = Watched(browser, hub.hub.console_url, None)
+        watched = Watched(browser, hub.hub.console_url, None, still=False)
         page = watched.page
         began = time.monotonic()
         watched.go(f"/welcome/{made['token']}")
@@ -143,7 +143,7 @@ def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
         typed = OWN_LINE.replace("https://hub.example.org", given["HANSE_JOIN_URL"])
         own = container_lines.read(typed, west, given)
         open_sites.enter_context(container_lines.started(own, west, sites))
-        administrator = Watched(browser, "", None)
+        administrator = Watched(browser, "", None, still=False)
         entered(administrator, line, north, commands)
         administrator.page.get_by_text("as the project declares them").wait_for(timeout=60_000)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -180,6 +181,17 @@ async def model_of(run: Run, folder: Path) -> dict[str, np.ndarray]:
     assert run.state == "completed", run.view.reason
     path = await asyncio.to_thread(run.model.download, folder / f"{run.view.run}.safetensors")
     return read_tensors(path)[1]
+
+
+async def test_sites_and_services_are_forked_in_nurseries_of_their_hub(deployment: Deployment) -> None:
+    """As those of `hanse demo` are. Of a nursery that does not begin nobody would know else: they are programs then."""
+    site = deployment.datapods[SITES[0]]
+    await site.wait_ready(60)
+    pids = deployment.hub.supervisor.pids()
+    for name, kind in (("coordinator", SERVICES), (site.spec.name, DATAPODS)):
+        parent = psutil.Process(pids[name]).parent()
+        assert parent is not None
+        assert parent.cmdline()[1:] == ["-m", *kind.program], name
 
 
 async def test_a_strategy_and_an_algorithm_from_packages_train_by_job_file_and_lineage_has_their_digests(

@@ -79,11 +79,8 @@ class InPool(ProcessWorker):
 
 @pytest.fixture
 async def worker(data, tmp_path, request):
-    """A process of the agent's own, `program`: as a datapod starts it; in tests `in_both` one in a pool, too."""
-    which = getattr(request, "param", "process")
-    if which == "program":
-        request.getfixturevalue("started_anew")
-    if which != "pool":
+    """A process of the agent's own; in tests `in_both` one in a pool, too."""
+    if getattr(request, "param", "process") != "pool":
         made: Any = OwnWorker(data, schema=SCHEMA)
     else:
         made = InPool(data, tmp_path / "shared", SCHEMA)
@@ -340,8 +337,9 @@ async def test_site_code_gets_a_torch_module_where_the_job_names_a_built_in_mode
 
 
 async def test_site_code_that_prints_does_not_disturb_the_conversation_and_sees_no_hanse_variables(
-    tmp_path, data, monkeypatch
+    tmp_path, data, monkeypatch, started_anew
 ):
+    """Here its worker is a program, as a datapod starts it."""
     monkeypatch.setenv("HANSE_STORE_SECRET_KEY", "secret")
     text = INITIALIZE + (
         "import os, sys\n"
