@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from hanse_fabric.bus import crowding
 from hanse_fabric.bus.crowding import MOST_CONNECTIONS
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -62,7 +63,8 @@ class Crowd:
 
 
 @pytest.fixture
-async def crowd(mortal_nats: NatsServer) -> AsyncIterator[Crowd]:
+async def crowd(mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crowd]:
+    monkeypatch.setattr(crowding, "_PAGE", CROWD // 2)  # more than a server tells of in one answer
     async with AsyncExitStack() as stack:
         yield Crowd(mortal_nats, stack)
 
