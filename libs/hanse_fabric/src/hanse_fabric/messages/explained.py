@@ -73,8 +73,8 @@ def expected(item: ErrorDetails) -> str:
 
 
 def _without_wrong_words(form: object, items: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Without what says of a section, where a word may stand too, that it is no such word, if what is wrong in it is told
-    besides. A hostile body has a hundred thousand mistakes, so places are found only where they are asked for."""
+    """Without what says of a section that it is none of the words that may stand there too, if what is wrong in it is
+    told besides. A hostile body has a hundred thousand mistakes, so places are found only where they are asked for."""
     told: set[_Place] | None = None
     for item in items:
         if _is_no_word(item):
