@@ -69,3 +69,30 @@ async def test_a_ping_that_a_lost_connection_did_not_send_has_no_answer_in_the_n
         await client.flush(timeout=30)
     assert answers == 3  # of the connecting, and of these
     await connection.close()
+
+
+async def test_an_answer_for_which_nobody_waits_any_more_does_not_end_the_reading(nats_server: NatsServer) -> None:
+    connection = await connected(nats_server)
+    client = connection.client
+    asking = asyncio.create_task(client.flush(timeout=30))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    behind = asyncio.create_task(client.flush(timeout=30))  # its answer comes behind that one
+    await asyncio.wait_for(behind, 30)
+    assert client._reading_task is not None
+    assert not client._reading_task.done()
+    await connection.close()
+
+
+async def test_who_ends_while_a_subscription_is_confirmed_leaves_none(nats_server: NatsServer) -> None:
+    connection = await connected(nats_server)
+    before = dict(connection.client._subs)
+    subscribing = asyncio.create_task(connection.subscribe(SUBJECT, ignored))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    subscribing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await subscribing
+    assert connection.client._subs == before
+    await connection.close()

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from hanse_datapod.answers.delivery import outbox_entries
+from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import verify_log
+from hanse_datapod.study.lanes import StudyLanes
+from hanse_datapod.study.tasks import FORGET
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, Task, TaskKind
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.stream import MaskStream, Purpose
-from hanse_site import SiteLink
+from hanse_site import OpenTask, SiteLink
 from unit.datapod.masked_actors import opened
 from unit.datapod.site_actors import Site, task
 from unit.datapod.study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
@@ -286,3 +289,15 @@ async def test_steps_that_stay_open_are_not_asked_about_again_with_each_answer(
         await cohort.results(number)
     # Each before it begins, and then those at hand at some 8, 16 and 32; with each answer it would be some 800.
     assert asked <= 3 * len(steps)
+
+
+async def test_runs_that_end_one_after_the_other_do_not_put_the_next_look_at_closed_steps_off(tmp_path: Path) -> None:
+    lanes = StudyLanes(None, None, TaskFolders(tmp_path), None, lanes=1)
+    worth: list[int] = []
+    for number in range(20):
+        each = masked_step(f"c{number:04}-counts")
+        lanes._handed_in[each.id] = each
+        ended = study_step("end", function=FORGET).model_copy(update={"run": f"other-{number}"})
+        await lanes.offer(OpenTask(ended, {}, 0, 0.0))
+        worth.append(lanes._worth_a_look)
+    assert set(worth) == {8}

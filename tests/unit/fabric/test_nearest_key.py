@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from hanse_datapod.policy.site_policy import load_policy
 from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.explained import explain
+from hanse_fabric.messages.places import place_of
 from hanse_learning.codecs.config import check_chain
 from hanse_learning.config import check_model, check_train
 from hanse_learning.server.config import check_strategy
@@ -169,3 +172,30 @@ def test_where_a_word_or_a_section_may_stand_a_wrong_section_is_not_called_a_wro
         check_train({"loss": loss})
     assert caught.value.message.startswith(said)
     assert ("Input should be 'cross_entropy'" in caught.value.message) == (loss == "fokal")
+
+
+class Whole(BaseModel):
+    either: Literal["a"] | Literal["b"] = "a"
+    numbers: tuple[int, ...] = ()
+
+
+def test_a_section_where_only_words_may_stand_is_told_to_be_none_of_them() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Whole.model_validate({"either": {}})
+    assert explain(caught.value, Whole) == "either: Input should be 'a', or Input should be 'b' (given {})"
+
+
+def test_a_mistake_is_explained_as_soon_where_a_body_has_a_great_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub explains what anybody sends: of what is not told nothing is looked for."""
+    asked = 0
+
+    def counted(form: object, told: Iterable[int | str]) -> tuple[int | str, ...]:
+        nonlocal asked
+        asked += 1
+        return place_of(form, told)
+
+    monkeypatch.setattr("hanse_fabric.messages.explained.place_of", counted)
+    with pytest.raises(ValidationError) as caught:
+        Whole.model_validate({"numbers": ["q"] * 300})
+    assert explain(caught.value, Whole).startswith("numbers.0: Input should be a valid integer")
+    assert asked == 5  # as many as are told

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -28,11 +27,6 @@ from hanse_fabric.errors import HanseError
 
 T = TypeVar("T")
 
-# httpcore asks for it several times a call. Where it is not there, Python looks through all folders of its path each
-# time: a millisecond. So its absence is known from here on; httpcore goes on with asyncio, as it does without it.
-if "sniffio" not in sys.modules and find_spec("sniffio") is None:
-    sys.modules["sniffio"] = None  # type: ignore[assignment]
-
 
 class Transport:
     """Calls of one hub.
@@ -47,6 +41,7 @@ class Transport:
     def __init__(self, url: str, api_key: str | None, *, ca: Path | None = None, patience: float = 10.0) -> None:
         self.url, self.ca, self.patience = url.rstrip("/"), ca, patience
         self._client = httpx.AsyncClient(**client_options(url, api_key, ca))
+        _search_no_folders()
 
     async def send(self, call: Call[T]) -> T:
         """Make a call.
@@ -96,3 +91,20 @@ class Transport:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+
+def _search_no_folders() -> None:
+    """Have httpcore ask sniffio whose event loop it runs on only where that is loaded, as it is by all but asyncio.
+
+    It asks several times a call, and where sniffio is not installed, Python looks through all folders of its path each
+    time: a millisecond. Nobody's import of sniffio is changed, for a program may install or find it later.
+    """
+    asking: Any = sys.modules.get("httpcore._synchronization")
+    search = getattr(asking, "current_async_library", None)
+    if search is None or getattr(search, "__module__", "") == __name__:
+        return
+
+    def told() -> str:
+        return str(search()) if "sniffio" in sys.modules else "asyncio"
+
+    asking.current_async_library = told

@@ -152,10 +152,13 @@ class Connection:
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
             )
             # The answer comes after the server has accepted or refused the subscription.
-            await self.client.flush(timeout=5)
-            if cancellations() > cancelled:
-                await self.unsubscribe(subscription)
-                raise asyncio.CancelledError
+            try:
+                await self.client.flush(timeout=5)
+                if cancellations() > cancelled:
+                    raise asyncio.CancelledError
+            except asyncio.CancelledError:
+                await self.unsubscribe(subscription)  # nobody would ever end it
+                raise
         except (nats.errors.Error, OSError) as error:
             if self.client.is_closed:
                 raise self._ended or _closed() from None

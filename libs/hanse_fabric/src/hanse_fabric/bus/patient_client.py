@@ -62,8 +62,18 @@ class PatientClient(Client):
         """Ask for a sign of life behind all commands that are still buffered, in one write with them. nats-py writes it
         ahead of them, and only a second answer would tell what became of a command."""
         self._pongs.append(future or asyncio.get_running_loop().create_future())
-        await self._send_command(PING_PROTO)
+        # Not by `_send_command`, which waits for room where the buffer is full: whoever asks has a time of its own.
+        self._pending.append(PING_PROTO)
+        self._pending_data_size += len(PING_PROTO)
         await self._flush_pending()
+
+    async def _process_pong(self) -> None:
+        """Take an answer, also one for which nobody waits any more: nats-py's reading would end at it."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+            return
+        await super()._process_pong()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Hand a message to its listener at once. Ours never wait; nats-py's queue and task for each subscription would

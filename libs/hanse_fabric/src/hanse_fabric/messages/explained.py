@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from itertools import islice
 from typing import get_args
 
 from pydantic import SecretStr, ValidationError
@@ -39,10 +40,9 @@ def explain(error: ValidationError, form: object = None) -> str:
     """
     hides = _holds_secrets(form)
     told: dict[tuple[str, str], list[str]] = {}
-    items = [(place_of(form, item["loc"]), item) for item in error.errors(include_url=False)]
-    items = [(place, item) for place, item in items if not _is_no_word(place, item, items)]
-    for place, item in sorted(items, key=lambda told: _is_of_the_whole(told[1]))[:_TOLD]:
-        field = ".".join(map(str, place))
+    items = sorted(error.errors(include_url=False), key=_is_of_the_whole)
+    for item in islice(_without_wrong_words(form, items), _TOLD):
+        field = ".".join(map(str, place_of(form, item["loc"])))
         shown = repr(item.get("input"))
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         wanted = expected(item)
@@ -72,13 +72,27 @@ def expected(item: ErrorDetails) -> str:
     return IN_WORDS.get(item["ctx"]["pattern"], said) if item["type"] == "string_pattern_mismatch" else said
 
 
-def _is_no_word(place: _Place, item: ErrorDetails, told: Sequence[tuple[_Place, ErrorDetails]]) -> bool:
-    """Of a section where a word may stand too: that it is none of the words. What is wrong in it is told besides."""
-    return (
-        item["type"] in _WORDS
-        and isinstance(item["input"], Mapping)
-        and any(other is not item and below[: len(place)] == place for below, other in told)
-    )
+def _without_wrong_words(form: object, items: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Without what says of a section that it is none of the words that may stand there too, if what is wrong in it is
+    told besides. A hostile body has a hundred thousand mistakes, so places are found only where they are asked for."""
+    told: set[_Place] | None = None
+    for item in items:
+        if _is_no_word(item):
+            if told is None:
+                told = _places_told(form, (other for other in items if not _is_no_word(other)))
+            if place_of(form, item["loc"]) in told:
+                continue
+        yield item
+
+
+def _is_no_word(item: ErrorDetails) -> bool:
+    return item["type"] in _WORDS and isinstance(item["input"], Mapping)
+
+
+def _places_told(form: object, items: Iterable[ErrorDetails]) -> set[_Place]:
+    """Where something is wrong, and all that it lies in."""
+    places = (place_of(form, item["loc"]) for item in items)
+    return {place[:length] for place in places for length in range(len(place) + 1)}
 
 
 def _is_of_the_whole(item: ErrorDetails) -> bool:

@@ -85,7 +85,8 @@ class StudyLanes:
         if ended:
             await asyncio.wait(ended)
         self._handed_in = {name: task for name, task in self._handed_in.items() if task.run != run}
-        self._wait_for_twice_as_many()
+        # Never more than before, or runs that end one after the other would put the next look off for ever.
+        self._worth_a_look = min(self._worth_a_look, self._twice_as_many())
         if await asyncio.to_thread(self._folders.forget, run):
             _log.info("the study has ended: what it left here is removed", extra={"run": run})
             if self.working_on is None:
@@ -148,7 +149,7 @@ class StudyLanes:
             for task, opened in zip(tasks, still_open, strict=True):
                 if not opened and self._handed_in.pop(task.id, None) is not None:
                     await asyncio.to_thread(self._folders.drop, task)
-            self._wait_for_twice_as_many()
+            self._worth_a_look = self._twice_as_many()
 
-    def _wait_for_twice_as_many(self) -> None:
-        self._worth_a_look = max(_HANDED_IN, 2 * len(self._handed_in))
+    def _twice_as_many(self) -> int:
+        return max(_HANDED_IN, 2 * len(self._handed_in))
