@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,11 +143,12 @@ def test_the_ledger_of_a_run_is_what_passed_on_the_wire(watched: Watched, job: A
 
 
 def _settled(run: Run, total: int) -> Any:
-    for _ in range(200):
+    began = time.monotonic()
+    while True:
         told = run.history
-        if sum(told.on_the_wire().values()) >= total:
+        if sum(told.on_the_wire().values()) >= total or time.monotonic() - began > 30:
             return told
-    return told
+        time.sleep(0.05)
 
 
 def test_of_a_run_under_masks_nobody_is_told_how_much_a_single_site_sent(watched: Watched) -> None:
