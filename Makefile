@@ -143,7 +143,7 @@ lint-arrows:
 	@$(BIN)/lint-imports
 
 # Tests wait more than they compute, so five files share two cores, in the order of tests/conftest.py.
-# Types are checked meanwhile: that keeps one core busy, and would leave the other idle for most of it.
+# Types and arrows are checked meanwhile: each keeps one core busy, and would leave the other idle for most of it.
 # How long all of it took stands in build/suite.json, for `make bench-conduct`.
 # One thread each: threads of linear algebra that wait for each other on a busy core cost several times their work.
 SUITE = $(BIN)/pytest -m 'not large' -n 5 --dist loadfile --no-loadscope-reorder
@@ -152,18 +152,17 @@ test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
 test: export PYTHONDONTWRITEBYTECODE =
 test: suite-begins
-	@$(MAKE) --no-print-directory --output-sync=target -j 3 lint-style lint-arrows tests-prepared
-	@$(MAKE) --no-print-directory lint-types >build/types 2>&1 & types=$$!; \
-	  code=0; $(SUITE) $(TESTS) $(ARGS) || code=$$?; wait $$types || code=$$?; cat build/types; exit $$code
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint-style tests-prepared
+	@$(MAKE) --no-print-directory lint-arrows lint-types >build/lint 2>&1 & lint=$$!; \
+	  code=0; $(SUITE) $(TESTS) $(ARGS) || code=$$?; wait $$lint || code=$$?; cat build/lint; exit $$code
 	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
 	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)
 
-# What tests need of the network, and their compiled code, which three workers would otherwise each make anew.
+# What tests need of the network.
 tests-prepared:
 	@mkdir -p build
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/python tests/foreign_interpreters.py
-	@$(BIN)/pytest -q --collect-only $(TESTS) >build/collected || { cat build/collected; exit 1; }
 
 .PHONY: suite-begins
 suite-begins: $(VENV)/.developer

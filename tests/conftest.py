@@ -5,28 +5,34 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shlex
 import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
 
-import forked_sites
+import forked_pytest
+import kept_programs
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.nursery import DATAPODS, SERVICES, NurseryKind
+from hanse.embedded.nursery import SERVICES, NurseryKind
 from hanse_fabric import garbage
 from hanse_operations.bus.server import ServerTls
 from installed_package import forget
+from listening import listening
 from servers import NatsServer
-from shared_nursery import shared_nursery
 from weed import Weed
 
 # Compiled code is kept, of tests and of the processes that they start, so that not each of hundreds compiles it anew.
@@ -54,7 +60,50 @@ def pytest_collection_finish() -> None:
     garbage.settle()
 
 
-def pytest_configure() -> None:
+KEPT = pytest.StashKey[Path]()
+"""Where programs are asked for that all workers of a session share."""
+ENDING = pytest.StashKey[ExitStack]()
+"""What ends with the session, in the process that outlives its workers."""
+_COLLECTED_WITHIN_S = 300.0  # where nothing is compiled yet
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _refresh_entry_points()
+    if hasattr(config, "workerinput"):
+        config.stash[KEPT] = Path(config.workerinput["kept"])
+        return
+    config.stash[ENDING] = ending = ExitStack()
+    config.add_cleanup(ending.close)
+    folder = ending.enter_context(TemporaryDirectory(prefix="hanse-kept-"))
+    config.stash[KEPT] = ending.enter_context(kept_programs.kept(Path(folder)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Have the workers of pytest-xdist be forked from one that has collected."""
+    if sys.platform != "linux":
+        return
+    at = config.stash[KEPT].with_name("workers")
+    program = [sys.executable, "-P", forked_pytest.__file__]
+    serving = listening(
+        [*program, "--serve", str(at), *config.invocation_params.args],
+        at, at.with_suffix(".log"), os.environ | forked_pytest.WITHOUT_THREADS, within=_COLLECTED_WITHIN_S,
+    )  # fmt: skip
+    try:
+        config.stash[ENDING].enter_context(serving)
+    except AssertionError as error:
+        raise pytest.UsageError(str(error)) from None
+    for spec in specs:
+        spec.python = shlex.join([*program, str(at)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist."""
+    node.workerinput["kept"] = str(node.config.stash[KEPT])
+
+
+def _refresh_entry_points() -> None:
     """Make an entry point that a pyproject file of ours has gained count without another `make setup`."""
     for path in Path(__file__).parents[1].glob("*/*/pyproject.toml"):
         project = tomllib.loads(path.read_text())["project"]
@@ -158,10 +207,15 @@ def weed(new_weed: Callable[..., Weed]) -> Weed:
 
 
 @pytest.fixture(scope="session")
-def services_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
+def kept_program(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """The socket of a program that all workers of the session share, by its name in `kept_programs`."""
+    return partial(kept_programs.program, request.config.stash[KEPT])
+
+
+@pytest.fixture(scope="session")
+def services_nursery(kept_program: Callable[[str], Path]) -> NurseryKind:
     """Where the session's hubs may fork their services."""
-    with shared_nursery(SERVICES, tmp_path_factory.mktemp("nursery")) as kind:
-        yield kind
+    return replace(SERVICES, shared=kept_program("services"))
 
 
 @pytest.fixture(scope="session")
@@ -173,18 +227,14 @@ def shared_services(services_nursery: NurseryKind) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared_sites(kept_program: Callable[[str], Path]) -> Iterator[Path]:
     """And from here on sites that a deployment forks, and all of a `DeployedHub`, are forked in another one: at this
     socket, where a test may have its own forked (`forked_sites`)."""
     from e2e.deployed import DeployedHub
 
-    # Sites load the accounting of privacy when they first need it: a second and a half of a core, of each of hundreds.
-    private = replace(DATAPODS, program=(*DATAPODS.program, "dp_accounting.pld.privacy_loss_distribution"))
-    with (
-        shared_nursery(private, tmp_path_factory.mktemp("sites"), program=Path(forked_sites.__file__)) as kind,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    at = kept_program("sites")
+    kind = replace(kept_programs.SITES, shared=at)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Deployment, "sites_from", kind)
         patch.setattr(DeployedHub, "sites_from", kind)
-        assert kind.shared is not None
-        yield kind.shared
+        yield at

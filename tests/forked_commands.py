@@ -12,8 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,17 +67,6 @@ class Commands:
             return subprocess.CompletedProcess(
                 list(words), status, said.get("stdout", ""), said.get("stderr", "") + lost
             )  # fmt: skip
-
-
-@contextmanager
-def commands(folder: Path) -> Iterator[Commands]:
-    """A nursery of commands while inside. It forks from one thread, so numpy, where it is loaded, must begin none."""
-    from listening import listening  # not for the program that this file is: it does not look into this folder
-
-    at = folder / "socket"
-    argv = [sys.executable, "-P", __file__, str(at)]
-    with listening(argv, at, folder / "log", os.environ | {"OPENBLAS_NUM_THREADS": "1"}):
-        yield Commands(at)
 
 
 def _run(asked: forking.Order) -> int:

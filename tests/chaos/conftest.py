@@ -4,12 +4,13 @@ otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hanse.embedded.nursery import SERVICES, NurseryKind
-from shared_nursery import shared_nursery
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,7 +19,6 @@ def services(shared_services: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def successors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryKind]:
+def successors(kept_program: Callable[[str], Path]) -> NurseryKind:
     """Where services start again that were forked in the session's other nursery."""
-    with shared_nursery(SERVICES, tmp_path_factory.mktemp("successors")) as kind:
-        yield kind
+    return replace(SERVICES, shared=kept_program("successors"))

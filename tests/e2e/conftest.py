@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import forked_commands
 from e2e.deployed import DeployedHub
 from forked_commands import Commands
 from hanse.hub import Hub, Project
@@ -25,10 +24,9 @@ def sites(shared_sites: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+def commands(kept_program: Callable[[str], Path]) -> Commands:
     """Runs commands of the line."""
-    with forked_commands.commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
+    return Commands(kept_program("commands"))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -20,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hanse
 from hanse.embedded.deployment import Deployment, SiteFiles
+from onnx_sessions import onnx_session
 
 MISSING = ("mean texture", "worst area")
 SHARES = {"north": 0.5, "south": 0.3, "west": 0.2}
@@ -98,7 +98,7 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
     assert model.features == (*numeric, "ward=day", "ward=night", "ward:missing")
     with torch.no_grad():
         np.testing.assert_allclose(torch.softmax(model.module(torch.from_numpy(x)).double(), 1).numpy(), shares)
-    session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "tumours.onnx"), providers=["CPUExecutionProvider"])
+    session = onnx_session(model.to_onnx(tmp_path / "tumours.onnx"))
     raw = {name: held_out[name].to_numpy(np.float64) for name in numbers}  # with missing cells: the graph fills them
     raw["ward"] = held_out["ward"].fillna("").to_numpy(object)
     np.testing.assert_allclose(session.run(None, raw)[0], shares, atol=1e-6)

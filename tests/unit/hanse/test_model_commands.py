@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pandas as pd
 import pytest
 
 import hanse
 from hanse.cli import main
 from hanse_schemas.schema import ArraySchema, Label
+from onnx_sessions import onnx_session
 from unit.learning_site.test_portable_models import AGES, TABLE, VALUES, examples, kept
 
 Run = Callable[..., int]
@@ -103,7 +103,7 @@ def test_an_export_is_written_beside_nothing_else(run: Run, tmp_path: Path) -> N
     path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
     assert run("export", path, "out.onnx") == 0
     x = examples(4, (4,))
-    [given] = onnxruntime.InferenceSession("out.onnx", providers=["CPUExecutionProvider"]).run(None, {"features": x})
+    [given] = onnx_session("out.onnx").run(None, {"features": x})
     np.testing.assert_allclose(given, hanse.load(path).predict_proba(x), atol=1e-6)
 
 

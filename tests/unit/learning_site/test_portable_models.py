@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -32,6 +31,7 @@ from hanse_learning.site.layers import KernelNorm1d, KernelNorm2d, KNConv1d, KNC
 from hanse_learning.site.models import build
 from hanse_schemas.preparation import prepared_schema
 from hanse_schemas.schema import ArraySchema, Column, Label, LearnableSchema, OpenSchema, TabularSchema
+from onnx_sessions import onnx_session
 from unit.hanse.signed_model import signed_model
 
 AGES = ("age", "pulse", "weight", "height")
@@ -62,7 +62,7 @@ def kept(folder: Path, model: dict[str, Any], schema: LearnableSchema, **given: 
 
 def answered(path: Path, x: np.ndarray) -> np.ndarray:
     """What onnxruntime makes of examples."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnx_session(path)
     [given] = session.run(None, {"features": x})
     return np.asarray(given)
 

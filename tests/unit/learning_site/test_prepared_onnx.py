@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pandas as pd
 import pytest
 
@@ -18,6 +17,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.portable import onnx_file, onnx_preparation
 from hanse_schemas.preparation import Preparation
 from hanse_schemas.schema import Column, TabularSchema
+from onnx_sessions import onnx_session
 from unit.learning_site.test_portable_models import kept
 
 PREPARATION = Preparation.model_validate({"columns": [
@@ -49,7 +49,7 @@ ROWS = pd.DataFrame({
 def test_raw_columns_of_each_kind_are_prepared_in_the_graph(tmp_path: Path, schema: TabularSchema, dtype: str) -> None:
     path, _ = kept(tmp_path, {"name": "mlp", "hidden": [6], "dtype": dtype}, schema, preparation=PREPARATION)
     model = hanse.load(path)
-    session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    session = onnx_session(model.to_onnx(tmp_path / "m.onnx"))
     taken = {each.name: each.type for each in session.get_inputs()}
     assert taken == {
         "age": "tensor(double)", "creatinine": "tensor(double)", "probabilities (column)": "tensor(double)",
@@ -72,7 +72,7 @@ def test_raw_columns_of_each_kind_are_prepared_in_the_graph(tmp_path: Path, sche
 def test_a_cell_that_the_preparation_refuses_gives_no_number(tmp_path: Path, column: str, cell: Any) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, SCHEMA, preparation=PREPARATION)
     model = hanse.load(path)
-    session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    session = onnx_session(model.to_onnx(tmp_path / "m.onnx"))
     inputs = model.inputs(ROWS)
     inputs[column][1] = cell
     [given] = session.run(None, inputs)
