@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 
@@ -41,7 +40,6 @@ class Transport:
     def __init__(self, url: str, api_key: str | None, *, ca: Path | None = None, patience: float = 10.0) -> None:
         self.url, self.ca, self.patience = url.rstrip("/"), ca, patience
         self._client = httpx.AsyncClient(**client_options(url, api_key, ca))
-        _search_no_folders()
 
     async def send(self, call: Call[T]) -> T:
         """Make a call.
@@ -91,20 +89,3 @@ class Transport:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-
-def _search_no_folders() -> None:
-    """Have httpcore ask sniffio whose event loop it runs on only where that is loaded, as it is by all but asyncio.
-
-    It asks several times a call, and where sniffio is not installed, Python looks through all folders of its path each
-    time: a millisecond. Nobody's import of sniffio is changed, for a program may install or find it later.
-    """
-    asking: Any = sys.modules.get("httpcore._synchronization")
-    search = getattr(asking, "current_async_library", None)
-    if search is None or getattr(search, "__module__", "") == __name__:
-        return
-
-    def told() -> str:
-        return str(search()) if "sniffio" in sys.modules else "asyncio"
-
-    asking.current_async_library = told
