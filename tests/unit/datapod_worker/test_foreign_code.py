@@ -284,10 +284,11 @@ class Client(NumPyClient):
         ("from flwr.client import start_client", "start_client", 0),
         ("from flwr.compat.client import app", "app.start_client", 1),
         ("from flwr.compat.client.app import start_client", "start_client", 1),
+        ("from importlib import import_module", "import_module('flwr.compat.client.app').start_client", 1),
     ],
 )
 async def test_a_client_that_a_file_would_start_is_found_however_it_is_named(site, imported, started, heavy):
-    """Where Flower's own module is not named, what that one brings is not loaded."""
+    """Where Flower's own module is not asked for, what that one brings is not loaded."""
     site.number += 1
     code = site.folder / f"started{site.number}.py"
     code.write_text("import numpy as np\n" + STARTED.format(imported=imported, started=started))

@@ -24,9 +24,8 @@ from . import frames
 from .tasks import MOST_BYTES, LoadedRun, Tasks, UnfitError, lay_out, seed_all
 
 IDLE_S = 600.0
-_LATE = {"torch": "torch._dynamo", "flwr.compat.client": "flwr.compat.client.app"}
-"""What libraries import when they are first used, a second of every run's first task otherwise; and what code may mean
-that imports from a package, and has to be there before it (`flower_side`)."""
+_LATE = {"torch": "torch._dynamo"}
+"""What libraries import when they are first used, a second of every run's first task otherwise."""
 
 
 def loaded(kind: str) -> Any:

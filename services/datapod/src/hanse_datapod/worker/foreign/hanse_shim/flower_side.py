@@ -10,9 +10,12 @@ import json
 import runpy
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from .tasks import Tasks, UnfitError
 
 _NUMBERS = (int, float, np.integer, np.floating)
 _USED = ("app", "clientapp", "client", "common", "serverapp", "compat.common.recorddict_compat")
+_STARTING = "flwr.compat.client.app"
 _DAY_S = 86_400.0
 _RECORDS = (("array", "arrays"), ("config", "config"))
 """Of a message: what Flower's strategies call them where the app's do not say otherwise."""
@@ -161,17 +165,45 @@ def _server_app(said: dict[str, Any], described: dict[str, Any]) -> Any:
 def _catch_started(started: list[Any]) -> None:
     """Have `start_client` and `start_numpy_client` tell the client, where they would connect to a server.
 
-    Their own module, which brings a web server and a database, is there only where the code imports it by its name.
+    Their own module brings a web server and a database: it is changed when the code loads it, however it does.
     """
     import flwr.client
 
     def start(*_: Any, client: Any = None, client_fn: Any = None, **__: Any) -> None:
         started.append(client if client is not None else client_fn("0"))
 
-    for module in (flwr.client, sys.modules.get("flwr.compat.client.app")):
-        if module is not None:
-            for name in ("start_client", "start_numpy_client"):
-                setattr(module, name, start)
+    def catch(module: Any) -> None:
+        for name in ("start_client", "start_numpy_client"):
+            setattr(module, name, start)
+
+    catch(flwr.client)
+    if _STARTING in sys.modules:
+        catch(sys.modules[_STARTING])
+    else:
+        sys.meta_path.insert(0, _Changing(catch))
+
+
+class _Changing(MetaPathFinder):
+    """Finds the module that starts clients, and has it changed once it is loaded."""
+
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        self._change = change
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """As every finder; of other modules nothing."""
+        if name != _STARTING:
+            return None
+        sys.meta_path.remove(self)
+        if (spec := find_spec(name)) is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def loaded(module: Any) -> None:
+            load(module)
+            self._change(module)
+
+        spec.loader.exec_module = loaded  # type: ignore[method-assign]
+        return spec
 
 
 def _context(said: dict[str, Any], arrays: Mapping[str, np.ndarray], run_config: dict[str, Any]) -> Any:
