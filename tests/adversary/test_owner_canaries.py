@@ -85,13 +85,16 @@ class Asked:
         hub.stage.run, before = f"canary{next(_runs):06}", log.stat().st_size
         [answer] = (await asked(hub, self._site.name, self._place, self._digest, way)).values()
         async with asyncio.timeout(PATIENCE_S):
-            while not any(each.name == "datapod.task" for each in self._spans.get_finished_spans()):
-                await asyncio.sleep(0)  # it ends when the hub has the answer
+            while not self._ended():  # noqa: ASYNC110 - soon after the hub has its answer
+                await asyncio.sleep(0)
         stored = [path.read_bytes() for path in objects.rglob("*") if path.is_file()]
         said = [subject.encode() + data for subject, data in hub.heard]
         traced = [each.to_json().encode() for each in self._spans.get_finished_spans()]
         left = [*said, *stored, *traced, log.read_bytes()[before:], prometheus_text().encode()]
         return answer, b"\n".join(left)
+
+    def _ended(self) -> bool:
+        return any(each.name == "datapod.task" for each in self._spans.get_finished_spans())
 
 
 @asynccontextmanager
