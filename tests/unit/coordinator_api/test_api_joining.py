@@ -143,7 +143,7 @@ async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api:
 async def test_a_time_that_utc_has_not_is_refused_by_field(api: Any, token: str, sent_at: str) -> None:
     status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, sent_at=sent_at))
     assert (status, code) == (400, "invalid-input")
-    assert message.startswith("sent_at:")
+    assert "sent_at: a time" in message
 
 
 @pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
