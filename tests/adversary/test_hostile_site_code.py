@@ -428,7 +428,7 @@ def killed_agent(folder: Path, mark: str, *mode: str) -> tuple[list[psutil.Proce
     with subprocess.Popen(command) as agent:
         while not (left := processes(mark)):
             assert agent.poll() is None
-            time.sleep(0.1)
+            time.sleep(0.3)
         below = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
     return left, below
