@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import random
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from adversary import workers
 from adversary.canaries import CANARY
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub
+from adversary.odd_json import changed, seeds
 from adversary.stage import Regression
-from adversary.test_hostile_bodies import RAW, VALUES
 from hanse_datapod.agent import task_work
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.frames import error_of
@@ -75,7 +73,9 @@ NARROW: list[dict[str, Any]] = [
     {"prepare": [{"name": [], "kind": {}}]}, {"quantiles": {"prefixes": {"age": [[1]]}}}, {"kinds": [[1]]},
     {"study": [1]}, {"settings": 5}, {"model": {"name": ["linear"]}}, {"rounds": 10**30},
 ]  # fmt: skip
-"""Some that a reader would think of first; each is tried with every kind of task."""
+"""Some that a reader would think of first; each is tried with every kind of task, and in each way with two kinds."""
+HONEST_AFTER = 3
+"""After so many hostile tasks an honest one: one that ends the agent is found at once, for it has no answer."""
 
 
 class Contained(Regression):
@@ -115,37 +115,6 @@ def two_sites(attacked: Attacked, tmp_path_factory: pytest.TempPathFactory) -> A
     )  # fmt: skip
 
 
-@st.composite
-def changed(draw: st.DrawFn, honest: dict[str, Any]) -> str:
-    """The text of an honest config of which one to three values are others, are gone, or are beside it."""
-    body, marks = deepcopy(honest), []
-    for number in range(draw(st.integers(1, 3))):
-        at: Any = body
-        while True:
-            names = sorted(at) if isinstance(at, dict) else list(range(len(at)))
-            if at is body:
-                names += [name for name in SECTIONS if name not in at]
-            name = draw(st.sampled_from(names) if names else st.just("more" if isinstance(at, dict) else 0))
-            inner = at.get(name) if isinstance(at, dict) else at[name] if at else None
-            if isinstance(inner, dict | list) and inner and draw(st.booleans()):
-                at = inner
-                continue
-            break
-        if isinstance(at, list) and not at:
-            continue
-        if draw(st.integers(0, 5)) == 0:
-            at.pop(name, None) if isinstance(at, dict) else at.pop(name)
-        elif draw(st.booleans()):
-            at[name] = draw(VALUES)
-        else:
-            at[name] = f"\x00{number}\x00"
-            marks.append((json.dumps(at[name]), draw(RAW)))
-    text = json.dumps(body)
-    for mark, raw in marks:
-        text = text.replace(mark, raw)
-    return text
-
-
 class Sent:
     """Tasks to one site, each of a run of its own, with an honest one after it."""
 
@@ -153,6 +122,7 @@ class Sent:
         self.hub, self.kind = hub, kind
         self.site = GENOTYPES if kind is TaskKind.STUDY else TABLE
         self.number = 0
+        self.tried: list[tuple[str, str]] = []
         self.said: dict[str, list[Result]] = {way: [] for way in WAYS}
 
     def task(self, kind: TaskKind, config: dict[str, Any], **fields: Any) -> Task:
@@ -194,28 +164,27 @@ class Sent:
         config = STUDY if kind is TaskKind.STUDY else {"model": {"name": "linear"}, "train": {"steps": 1}}
         return (await self.hub.ask(self.task(kind, config, mode=None)))[self.site]
 
-    async def narrow(self, ways: Iterable[Iterable[str]]) -> None:
+    async def narrow(self, ways: Iterable[str]) -> None:
         """Each of those that a reader would think of first, in the next of these ways."""
-        for config, some in zip(NARROW, itertools.cycle(ways), strict=False):
-            await self.some_and_then_another(json.dumps(HONEST[self.kind] | config), some)
+        for config, way in zip(NARROW, itertools.cycle(ways), strict=False):
+            await self.answered(json.dumps(HONEST[self.kind] | config), way)
 
-    async def some_and_then_another(self, config: str, ways: Iterable[str]) -> None:
-        """Send the config in each of these ways, and then an honest one."""
-        for way in ways:
-            said = await self.any(config, way)
-            if said is not None and said.outcome is not Outcome.DONE:
-                assert said.reason, (config, way)
-                assert said.code in CODES, (config, way)
-        assert (await self.honest()).outcome is Outcome.DONE, config
+    async def answered(self, config: str, way: str) -> None:
+        """Send the config, and an honest one after every third."""
+        said = await self.any(config, way)
+        if said is not None and said.outcome is not Outcome.DONE:
+            assert said.reason, (config, way)
+            assert said.code in CODES, (config, way)
+        self.tried.append((config, way))
+        if len(self.tried) % HONEST_AFTER == 0:
+            assert (await self.honest()).outcome is Outcome.DONE, self.tried[-HONEST_AFTER:]
 
 
-def fuzz(sent: Sent, loop: asyncio.AbstractEventLoop, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=changed(HONEST[sent.kind]), way=st.sampled_from(sorted(WAYS)))
-    def play(config: str, way: str) -> None:
-        asyncio.run_coroutine_threadsafe(sent.some_and_then_another(config, [way]), loop).result(2 * WITHIN_S)
-
-    play()
+async def fuzz(sent: Sent, tasks: int) -> None:
+    for seed in seeds(tasks):
+        draw = random.Random(seed)
+        way = draw.choice(sorted(WAYS))
+        await sent.answered(changed(draw, HONEST[sent.kind], SECTIONS), way)
 
 
 def raised(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -234,8 +203,10 @@ async def test_whatever_stands_in_a_task_it_is_answered_in_words_and_the_next_ho
 ) -> None:
     async with two_sites() as hub:
         sent = Sent(hub, kind)
-        await sent.narrow(itertools.combinations(WAYS, 2))
-        await asyncio.to_thread(fuzz, sent, asyncio.get_running_loop(), 20)
+        first = list(TaskKind).index(kind) % len(WAYS)
+        await sent.narrow([*WAYS][first:] + [*WAYS][:first])
+        await fuzz(sent, 20)
+        assert (await sent.honest()).outcome is Outcome.DONE
         for way in WAYS:
             assert any(said.outcome is not Outcome.DONE for said in sent.said[way]), way
     assert not raised(caplog)
@@ -251,7 +222,7 @@ async def test_control_a_task_that_is_read_as_it_comes_ends_the_whole_agent(
     async with two_sites() as hub:
         sent = Sent(hub, kind)
         with pytest.raises(AssertionError, match=r"TypeError|AttributeError"):
-            await sent.narrow([["plain"]])
+            await sent.narrow(["plain"])
 
 
 FAILURES: dict[str, Exception] = {

@@ -25,7 +25,7 @@ from hanse_privacy.ring import sums
 from hanse_privacy.ring.plan import make_plan, metric_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
 
-TARGET, STEPS = "site-2", 14
+TARGET, STEPS = "site-2", 11
 DIRECTION = np.linspace(1.0, 2.0, MODEL.size)
 _numbers = itertools.count(1)
 

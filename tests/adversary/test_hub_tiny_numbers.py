@@ -22,7 +22,7 @@ from hanse_learning.site import evaluation, example_gradients
 from hanse_privacy.accounting import terms
 from hanse_schemas.schema import ArraySchema
 
-TESTED, TRAINED, TIMES = 401, 40, 16
+TESTED, TRAINED, TIMES = 401, 40, 10
 RULES = {
     "sites": 2, "masking": {"required": False}, "minimum_participants": 1,
     "privacy": {"required": True, "epsilon": 1000.0},

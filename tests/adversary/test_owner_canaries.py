@@ -5,6 +5,7 @@ One hub for all places where a canary stands, each in a project of its own.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import logging
@@ -25,7 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from adversary import workers
 from adversary.canaries import PLACES, SHOWN, Place
-from adversary.lying_hub import LyingHub, lying_hub
+from adversary.lying_hub import PATIENCE_S, LyingHub, lying_hub
 from adversary.other_frameworks import answering
 from adversary.stage import Regression, Site, Stage
 from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
@@ -45,8 +46,8 @@ INTERPRETERS = ForeignSettings(
 PROGRAMS = {kind: {"interpreter": sys.executable} for kind in ("flower", "nvflare")}
 
 
-def named(part: Place | str) -> str:
-    return part if isinstance(part, str) else part.name
+def named(part: Place | tuple[str, ...]) -> str:
+    return part.name if isinstance(part, Place) else " and ".join(part)
 
 
 @pytest.fixture
@@ -69,50 +70,60 @@ async def house(nats_server: NatsServer, memory: pytest.TempPathFactory | Folder
         yield hub
 
 
-async def everything_that_leaves(
-    house: LyingHub, folder: Path, place: Place, spans: InMemorySpanExporter, way: str
-) -> tuple[Result, bytes]:
-    """Have a site with a canary in its data work for the widest-open project: (its answer, all that left it)."""
+class Asked:
+    """A site at work with a canary in its data, and a collector of traces: what leaves it by each way to ask."""
+
+    def __init__(self, hub: LyingHub, site: Site, place: Place, digest: str, spans: InMemorySpanExporter) -> None:
+        self._hub, self._site, self._place, self._digest, self._spans = hub, site, place, digest, spans
+
+    async def everything_that_leaves(self, way: str) -> tuple[Result, bytes]:
+        """Have it work in a run of its own: (its answer, all that left it since it was asked)."""
+        hub, objects, log = self._hub, self._hub.stage.folder / "store" / "objects", self._site.home / "outbox.jsonl"
+        shutil.rmtree(objects, ignore_errors=True)
+        hub.heard.clear()
+        self._spans.clear()
+        hub.stage.run, before = f"canary{next(_runs):06}", log.stat().st_size
+        [answer] = (await asked(hub, self._site.name, self._place, self._digest, way)).values()
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._ended():  # noqa: ASYNC110 - soon after the hub has its answer
+                await asyncio.sleep(0)
+        stored = [path.read_bytes() for path in objects.rglob("*") if path.is_file()]
+        said = [subject.encode() + data for subject, data in hub.heard]
+        traced = [each.to_json().encode() for each in self._spans.get_finished_spans()]
+        left = [*said, *stored, *traced, log.read_bytes()[before:], prometheus_text().encode()]
+        return answer, b"\n".join(left)
+
+    def _ended(self) -> bool:
+        return any(each.name == "datapod.task" for each in self._spans.get_finished_spans())
+
+
+@asynccontextmanager
+async def at_work(hub: LyingHub, folder: Path, place: Place, spans: InMemorySpanExporter) -> AsyncIterator[Asked]:
+    """A site with a canary in its data, which works for the widest-open project."""
     # By a short path: a reason is cut where it is long, and the name of a file stands at the end of one.
-    with TemporaryDirectory() as data:
-        return await _all_that_left(house, folder, Path(data), place, spans, way)
-
-
-async def _all_that_left(
-    hub: LyingHub, folder: Path, data: Path, place: Place, spans: InMemorySpanExporter, way: str
-) -> tuple[Result, bytes]:  # fmt: skip
-    settings = place.make(data)
-    code = folder / "code.py"
-    code.write_text(place.code)
-    worker = place.loop() if place.loop else workers.on(settings, code if place.code else None, INTERPRETERS)
-    digest = hashlib.sha256(place.code.encode()).hexdigest()
-    rules = {
-        "workflows": ["federated_averaging", "association_study"], "site_code": {"digests": [digest], **PROGRAMS},
-        "masking": {"required": False}, "minimum_participants": 1,
-    }  # fmt: skip
-    replies = answering(place.reply) if place.reply else nullcontext()
-    with replies:
+    with TemporaryDirectory() as data, answering(place.reply) if place.reply else nullcontext():
+        settings, code = place.make(Path(data)), folder / "code.py"
+        code.write_text(place.code)
+        worker = place.loop() if place.loop else workers.on(settings, code if place.code else None, INTERPRETERS)
+        digest = hashlib.sha256(place.code.encode()).hexdigest()
+        rules = {
+            "workflows": ["federated_averaging", "association_study"], "site_code": {"digests": [digest], **PROGRAMS},
+            "masking": {"required": False}, "minimum_participants": 1,
+        }  # fmt: skip
         async with new_site(hub, worker, place, rules) as site:
-            [answer] = (await asked(hub, site.name, place, digest, way)).values()
-            objects = (hub.stage.folder / "store" / "objects").rglob("*")
-            stored = [path.read_bytes() for path in objects if path.is_file()]
-            outbox = (site.home / "outbox.jsonl").read_bytes()
-            said = [subject.encode() + data for subject, data in hub.heard]
+            yield Asked(hub, site, place, digest, spans)
             if place.loop:
                 worker.end()
-    traced = [each.to_json().encode() for each in spans.get_finished_spans()]
-    assert traced
-    return answer, b"\n".join([*said, *stored, *traced, outbox, prometheus_text().encode()])
 
 
-_numbers = itertools.count(2)
+_numbers, _runs = itertools.count(2), itertools.count()
 
 
 @asynccontextmanager
 async def new_site(hub: LyingHub, worker: Any, place: Place, rules: dict[str, Any]) -> AsyncIterator[Site]:
     """A site at work for a project of its own, with the two that are not; of it nothing is heard or stored later."""
     stage, number = hub.stage, next(_numbers)
-    stage.project, stage.run = f"canary-{number}", f"canary{number:06}"
+    stage.project = f"canary-{number}"
     site = stage.add(number, worker, place.schema)
     stage.pin(**rules)
     await stage.enrol()
@@ -143,38 +154,47 @@ async def asked(hub: LyingHub, site: str, place: Place, digest: str, way: str) -
     return await hub.ask(hub.task(site, kind=place.kind, mode=mode, config=asks | place.config, **given))
 
 
-WAYS = [(place, way) for place in PLACES for way in ("plain", "masked") if way == "plain" or place.hidden]
-TOLD = [each for each in WAYS if each[0].quoted]
-OF_CONTROLS = [each for each in TOLD if each[1] == "plain"] + list(
-    {place.reader: (place, way) for place, way in TOLD if way == "masked"}.values()
-)
-"""Each place, and of each reader one under masks."""
-everywhere = pytest.mark.parametrize(("place", "way"), WAYS, ids=named)
+def ways(place: Place) -> tuple[str, ...]:
+    return ("plain", "masked") if place.hidden else ("plain",)
+
+
+# A loop ends with what fails: each way needs another.
+ASKED = [(place, (way,)) for place in PLACES if place.loop for way in ways(place)]
+ASKED += [(place, ways(place)) for place in PLACES if not place.loop]
+TOLD = [each for each in ASKED if each[0].quoted]
+OF_CONTROLS = list({(place.reader, some): (place, some) for place, some in [*reversed(TOLD), *TOLD]}.values())
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @in_one_loop
-@everywhere
+@pytest.mark.parametrize(("place", "by"), ASKED, ids=named)
 async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
-    house: LyingHub, tmp_path: Path, place: Place, way: str, caplog: pytest.LogCaptureFixture,
+    house: LyingHub, tmp_path: Path, place: Place, by: tuple[str, ...], caplog: pytest.LogCaptureFixture,
     spans: InMemorySpanExporter,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO)
-    answer, left = await everything_that_leaves(house, tmp_path, place, spans, way)
-    assert answer.reason, "the place has its reader refuse the file, or the trainer fail"
-    for shown in SHOWN:
-        assert shown.encode() not in left, answer.reason
-    own_log = str([vars(record) for record in caplog.records])
-    assert any(shown in own_log for shown in SHOWN) is place.quoted
+    async with at_work(house, tmp_path, place, spans) as site:
+        for way in by:
+            caplog.clear()
+            answer, left = await site.everything_that_leaves(way)
+            assert answer.reason, f"{way}: the place has its reader refuse the file, or the trainer fail"
+            for shown in SHOWN:
+                assert shown.encode() not in left, (way, answer.reason)
+            own_log = str([vars(record) for record in caplog.records])
+            assert any(shown in own_log for shown in SHOWN) is place.quoted, way
 
 
 @in_one_loop
-@pytest.mark.parametrize(("place", "way"), OF_CONTROLS, ids=named)
+@pytest.mark.parametrize(("place", "by"), OF_CONTROLS, ids=named)
 @pytest.mark.control("test_no_message_stream_log_metric_or_object_has_content_of_the_data")
 async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
-    house: LyingHub, tmp_path: Path, place: Place, way: str, monkeypatch: pytest.MonkeyPatch,
+    house: LyingHub, tmp_path: Path, place: Place, by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
     spans: InMemorySpanExporter,
 ) -> None:  # fmt: skip
+    """Of each reader: that the canary stands in the words that are not told, the attack sees in the site's own log, at
+    each place."""
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
-    answer, left = await everything_that_leaves(house, tmp_path, place, spans, way)
-    assert any(shown.encode() in left for shown in SHOWN), answer.reason
+    async with at_work(house, tmp_path, place, spans) as site:
+        for way in by:
+            answer, left = await site.everything_that_leaves(way)
+            assert any(shown.encode() in left for shown in SHOWN), (way, answer.reason)

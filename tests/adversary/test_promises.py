@@ -172,8 +172,6 @@ OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
         "test_hostile_site_code.py": (
             "test_control_without_the_sandbox_each_of_these_attacks_succeeds",
             "test_control_an_update_that_is_read_where_the_code_put_it_brings_the_key_out",
-        ),
-        "test_hostile_site_processes.py": (
             "test_control_what_a_worker_started_outlives_it_where_nothing_keeps_it",
             "test_control_where_the_kernel_holds_nothing_fast_memory_is_had",
             "test_control_what_its_code_started_outlives_the_datapod_where_nothing_keeps_it",

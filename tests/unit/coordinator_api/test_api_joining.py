@@ -139,6 +139,13 @@ async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api:
     await api.ok("POST", "/v1/join", body=await _site(api, token))
 
 
+@pytest.mark.parametrize("sent_at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_a_time_that_utc_has_not_is_refused_by_field(api: Any, token: str, sent_at: str) -> None:
+    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, sent_at=sent_at))
+    assert (status, code) == (400, "invalid-input")
+    assert "sent_at: a time" in message
+
+
 @pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
 async def test_an_invalid_public_key_is_refused_by_field(api: Any, token: str, public_key: str) -> None:
     _, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, public_key=public_key))

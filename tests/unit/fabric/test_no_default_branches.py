@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from syntax_trees import children
+
 ROOT = Path(__file__).parents[3]
 SHOWS = "it shows what it is given, whatever a newer hub or somebody's code calls it"
 ALLOWED = {
@@ -31,27 +33,27 @@ ALLOWED = {
 def defaults(code: str) -> Iterator[str]:
     """The functions in which one name after another is asked for, and one that nobody asked for is no error: by a
     `match`, or by an `if` behind another."""
-    for function in ast.walk(ast.parse(code)):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            own = [function, *_own(function)]
-            for node in own:
-                if isinstance(node, ast.Match) and _falls(node):
-                    yield function.name
-                if isinstance(node, ast.IfExp) and _chosen(node) > 1:
-                    yield function.name
-            named = {ast.unparse(node.args[0]) for node in own if isinstance(node, ast.Call) and _is_never(node)}
-            for block in _blocks(own):
-                for at, first in enumerate(block):
-                    subject = _subject(first.test) if isinstance(first, ast.If) else None
-                    if subject is None or subject in named:
-                        continue
-                    branches, rest = _chain(block[at:], subject)
-                    if branches > 1 and not _refuses(rest, subject):
-                        yield function.name
+    for name, own in _functions(ast.parse(code)):
+        for node in own:
+            if isinstance(node, ast.Match) and _falls(node):
+                yield name
+            if isinstance(node, ast.IfExp) and _chosen(node) > 1:
+                yield name
+        named = {ast.unparse(node.args[0]) for node in own if isinstance(node, ast.Call) and _is_never(node)}
+        for block in _blocks(own):
+            for at, first in enumerate(block):
+                subject = _subject(first.test) if isinstance(first, ast.If) else None
+                if subject is None or subject in named:
+                    continue
+                branches, rest = _chain(block[at:], subject)
+                if branches > 1 and not _refuses(rest, subject):
+                    yield name
 
 
 def _blocks(nodes: list[ast.AST]) -> Iterator[list[ast.stmt]]:
     for node in nodes:
+        if not isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            continue
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
             if isinstance(block, list):
@@ -109,14 +111,20 @@ def _refuses(rest: list[ast.stmt], subject: str) -> bool:
     return _is_error(rest[0])
 
 
-def _own(function: ast.AST) -> Iterator[ast.AST]:
-    """What is in a function, without the functions that are defined in it."""
-    left = [function]
+def _functions(tree: ast.Module) -> Iterator[tuple[str, list[ast.AST]]]:
+    """The functions with what is in them, but for the functions that are defined in these."""
+    found: list[tuple[str, list[ast.AST]]] = []
+    left: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while left:
-        for child in ast.iter_child_nodes(left.pop()):
-            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield child
-                left.append(child)
+        node, own = left.pop()
+        for child in children(node):
+            within = own
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                within = []
+                found.append((child.name, within))
+            within.append(child)
+            left.append((child, within))
+    yield from found
 
 
 def _falls(node: ast.Match) -> bool:

@@ -11,11 +11,13 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from syntax_trees import nodes
 
 ROOT = Path(__file__).parents[3]
 SOMEWHERE = "services/aggregator/src/hanse_aggregator/somewhere.py"
@@ -70,12 +72,12 @@ def _alternatives(pattern: str) -> Iterator[str]:
         yield (before + each + after if brace else pattern).replace("/**", "/**/*.py")
 
 
-def unseen_by_ruff(tree: ast.Module) -> list[int]:
+def unseen_by_ruff(within: Sequence[ast.AST]) -> list[int]:
     """Lines that ask an event loop for the time or a timer, or wait with a timeout of asyncio's."""
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_loop(node.value, set())]
+    assigned = [node for node in within if isinstance(node, ast.Assign) and _is_loop(node.value, set())]
     named = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     found = []
-    for node in ast.walk(tree):
+    for node in within:
         if isinstance(node, ast.Attribute) and (
             node.attr in ("call_later", "call_at") or (node.attr == "time" and _is_loop(node.value, named))
         ):
@@ -86,9 +88,9 @@ def unseen_by_ruff(tree: ast.Module) -> list[int]:
     return sorted(found)
 
 
-def waits_of_threads(tree: ast.Module) -> list[int]:
+def waits_of_threads(within: Sequence[ast.AST]) -> list[int]:
     """Lines in which a thread, or a socket, waits with seconds of the machine's."""
-    return sorted(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and _waits(node))
+    return sorted(node.lineno for node in within if isinstance(node, ast.Call) and _waits(node))
 
 
 def _waits(call: ast.Call) -> bool:
@@ -114,7 +116,7 @@ def _last_word(name: ast.expr) -> str:
 def _is_loop(node: ast.expr, named: set[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in named
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in LOOPS
+    return isinstance(node, ast.Call) and _last_word(node.func) in LOOPS
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_ruff_lets_the_clocks_and_what_awaits_no_time_alone() -> None:
     ],
 )
 def test_what_ruff_cannot_see_is_found_here(code: str, lines: list[int]) -> None:
-    assert unseen_by_ruff(ast.parse(code)) == lines
+    assert unseen_by_ruff([*nodes(ast.parse(code))]) == lines
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_what_ruff_cannot_see_is_found_here(code: str, lines: list[int]) -> None
     ],
 )
 def test_threads_and_sockets_that_wait_with_seconds_are_found(code: str, lines: list[int]) -> None:
-    assert waits_of_threads(ast.parse(code)) == lines
+    assert waits_of_threads([*nodes(ast.parse(code))]) == lines
 
 
 class Found(NamedTuple):
@@ -193,8 +195,8 @@ def sources() -> dict[str, Found]:
     apart = excepted()
     files = [file for room in ("libs", "services") for file in ROOT.glob(f"{room}/*/src/**/*.py") if file not in apart]
     assert len(files) > 200
-    trees = ((str(file.relative_to(ROOT)), ast.parse(file.read_text())) for file in files)
-    return {name: Found(unseen_by_ruff(tree), waits_of_threads(tree)) for name, tree in trees}
+    trees = ((str(file.relative_to(ROOT)), [*nodes(ast.parse(file.read_text()))]) for file in files)
+    return {name: Found(unseen_by_ruff(within), waits_of_threads(within)) for name, within in trees}
 
 
 def test_no_source_asks_an_event_loop_for_time(sources: dict[str, Found]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from pydantic import AwareDatetime, Base64Bytes, ConfigDict, Field
+from pydantic import Base64Bytes, ConfigDict, Field
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.participants import Consent
 from hanse_fabric.names import Digest, Slug
@@ -87,7 +88,7 @@ class Join(Frozen):
     public_key: str = Field(max_length=100)
     bus_key: str = Field(max_length=100)
     version: str = Field(default="", max_length=100)
-    sent_at: AwareDatetime
+    sent_at: Time
     challenge: str = Field(default="", max_length=100)
     signature: Base64Bytes = Field(default=b"", max_length=100)
     bus_signature: Base64Bytes = Field(default=b"", max_length=100)
@@ -149,7 +150,7 @@ class ToLeave(Frozen):
     project: Slug
     participant: Slug
     reason: str = Field(default="", max_length=200)
-    sent_at: AwareDatetime
+    sent_at: Time
     signature: Base64Bytes = Field(max_length=100)
 
 
@@ -174,7 +175,7 @@ class Renew(Frozen):
 
     project: Slug
     participant: Slug
-    sent_at: AwareDatetime
+    sent_at: Time
     signature: Base64Bytes = Field(max_length=100)
 
 
