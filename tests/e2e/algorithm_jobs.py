@@ -287,6 +287,10 @@ TOGETHER: list[tuple[str, ...]] = [
     ("masked fedbn", "masked moon"),
     ("algorithm moon", "reduction norm_clipping", "optimizer look_ahead"),
     ("algorithm ditto", "optimizer adam"),
+    ("algorithm fedrep", "reduction overlap_mean"),
+    ("algorithm scaffold", "kernel norm"),
+    ("few values with feedback", "batch norm"),
+    ("products with feedback", "frozen statistics"),
 ]
 """Jobs that say different things, which one run of a hub does at once (`together`)."""
 
