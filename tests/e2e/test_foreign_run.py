@@ -198,7 +198,7 @@ async def test_the_page_says_how_many_there_are() -> None:
 
 
 async def _trains_masked_what_it_trains_plain(scene: Scene, adapter: Adapter) -> None:
-    job = adapter.job(SLOW.get(adapter.code_name, 2), len(SITES))
+    job = adapter.job(rounds := SLOW.get(adapter.code_name, 2), len(SITES)) | {"evaluate": {"every": rounds}}
     if adapter.first:
         job["initial_model"] = await asyncio.to_thread(scene.deployment.project.upload_model, adapter.first_model())
     plain, plain_model = await scene.done(job)
