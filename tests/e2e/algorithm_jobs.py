@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,17 @@ MLP = {"name": "mlp", "hidden": [16]}
 NORMALIZED = {"name": "mlp", "hidden": [16], "batch_norm": True}
 
 
-def write_images(folder: Path) -> None:
-    """The sites' digits, as 8 x 8 for convolutions."""
+def write_images(folder: Path, part: float = 1.0) -> None:
+    """The sites' digits, as 8 x 8 for convolutions.
+
+    Args:
+        part: of each site's training data, from the first on.
+    """
     write_shares(folder, SITES, seed=3)
     for path in folder.glob("*/*.npz"):
         with np.load(path) as given:
-            np.savez(path, x=given["x"].reshape(-1, 8, 8), y=given["y"])
+            kept = slice(int(part * len(given["y"])) if path.stem == "train" else None)
+            np.savez(path, x=given["x"][kept].reshape(-1, 8, 8), y=given["y"][kept])
 
 
 def job(algorithm: Any = "fedavg", *, strategy: Any = None, model: Any = None, **train: Any) -> dict[str, Any]:
@@ -265,6 +272,55 @@ STATEFUL = [
 """One job for each thing beside the model that is carried from round to round, at the sites or at the hub, and each way
 of it; one in which the model goes from site to site; one in which much is drawn anew in each step. All jobs lose every
 process in virtual time (`tests/simulation/test_algorithms_in_virtual_time.py`)."""
+
+TOGETHER: list[tuple[str, ...]] = [
+    ("algorithm fedsgd", "reduction median", "optimizer yogi"),
+    ("algorithm fedfgd", "reduction trimmed_mean", "half precision"),
+    ("algorithm fedsmb", "reduction geometric_median", "optimizer adagrad"),
+    ("algorithm fedcmb", "reduction krum", "silobn"),
+    ("algorithm fedprox", "reduction multi_krum", "both ways"),
+    ("algorithm weighted_accumulation", "reduction qfedavg"),
+    ("algorithm per_fedavg", "reduction bulyan", "fedper"),
+    ("per_fedavg with hessians", "batch norm of whole sites"),
+    ("scaffold by gradients", "masked signs"),
+    ("momentum across rounds", "fedbn", "reduction fednova", "optimizer sgd"),
+    ("masked fedbn", "masked moon"),
+    ("algorithm moon", "reduction norm_clipping", "optimizer look_ahead"),
+    ("algorithm ditto", "optimizer adam"),
+    ("algorithm fedrep", "reduction overlap_mean"),
+    ("algorithm scaffold", "kernel norm"),
+    ("few values with feedback", "batch norm"),
+    ("products with feedback", "frozen statistics"),
+]
+"""Jobs that say different things, which one run of a hub does at once (`together`)."""
+
+
+def together(names: Sequence[str]) -> dict[str, Any]:
+    """One job that says all that differs in these from `job()`.
+
+    Raises:
+        ValueError: where two of them say different things of the same.
+    """
+    made: dict[str, Any] = deepcopy(job())
+    for name in names:
+        _change(made, job(), JOBS[name])
+    return made
+
+
+def _change(made: dict[str, Any], base: dict[str, Any], body: dict[str, Any]) -> None:
+    for key in base.keys() | body.keys():
+        before, now = base.get(key), body.get(key)
+        if before == now:
+            continue
+        if isinstance(now, dict) and isinstance(before or {}, dict):
+            _change(made.setdefault(key, {}), before or {}, now)
+        elif made.get(key) not in (before, now):
+            raise ValueError(f"{key}: {now!r}, where another says {made[key]!r}")
+        elif key in body:
+            made[key] = now
+        else:
+            made.pop(key, None)
+
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "krum takes 5 updates at least"),

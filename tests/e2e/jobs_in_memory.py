@@ -25,11 +25,17 @@ from hanse_workflows.attendance import sample
 from hanse_workflows.memory import conduct
 
 
-def digest_in_memory(
+def digest_in_memory(*given: Any, **more: Any) -> str | None:
+    """The last version's digest; as `models_in_memory`."""
+    found = models_in_memory(*given, **more)
+    return found[-1] if found else None
+
+
+def models_in_memory(
     description: Mapping[str, Any], schema: Mapping[str, Any], files: Mapping[str, Path],
     site: Callable[[str, Setting, Examples], LabSite] = LabSite, secret: Callable[[int], bytes] = secrets.token_bytes,
-) -> str | None:  # fmt: skip
-    """The last version's digest.
+) -> list[str]:  # fmt: skip
+    """The models' digests after each round.
 
     Args:
         files: training data (NPZ) by site.
@@ -46,7 +52,15 @@ def digest_in_memory(
         frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, SentCounts(None), meetings,
     )  # fmt: skip
     sites = {name: site(name, setting, examples(path)) for name, path in files.items()}
-    return conduct(job, sites, secret=secret, sites_add_noise=True).digest
+    models: list[str] = []
+
+    def told(kind: str, _round: int, data: Mapping[str, Any]) -> None:
+        if kind == "round-finished":
+            models.append(data["digest"])
+
+    last = conduct(job, sites, secret=secret, sites_add_noise=True, told=told).digest
+    assert models[-1:] == [last], "the last version is the model of the last round"
+    return models
 
 
 def named_as(monkeypatch: pytest.MonkeyPatch, project: str, run: str) -> None:

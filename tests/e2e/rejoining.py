@@ -13,12 +13,12 @@ from hanse_fabric.messages import Task
 from hanse_lab.site import LabSite
 
 REJOINED: dict[str, Any] = {
-    "rounds": 10,
+    "rounds": 8,
     "participants": {"minimum": 1, "quorum": 0.6, "grace": 1.5, "retries": 0, "deadline": 120},
-    "model": {"name": "cnn", "channels": [4, 8], "hidden": 16, "normalization": "kernel"},
+    "model": {"name": "cnn", "channels": [2, 4], "hidden": 8, "normalization": "kernel"},
     "train": {
         "algorithm": "scaffold", "steps": 3, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1},
-        "schedule": {"name": "cosine", "length": 10, "warm_up": 2}, "augmentation": {"crop": 1},
+        "schedule": {"name": "cosine", "length": 8, "warm_up": 2}, "augmentation": {"crop": 1},
     },
     "evaluate": {"every": 0},
     "checkpoint_every": 0,

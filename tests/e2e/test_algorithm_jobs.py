@@ -1,7 +1,8 @@
 """Every algorithm from a job file over real processes; those that keep state end with the same bits whoever is killed.
 
 One deployment serves all: first processes die in the middle of the runs that keep state, then the others are
-undisturbed. Each test looks at one of the runs.
+undisturbed. Each test looks at one of the runs. Jobs that say different things are one run, which has the bits of the
+same run in memory, where each of them alone is another.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from e2e.algorithm_jobs import (
     SCHEMA,
     SITES,
     STATEFUL,
+    TOGETHER,
     job,
+    together,
     write_images,
 )
 from e2e.digits_runs import files_of
-from e2e.jobs_in_memory import digest_in_memory, draws_of, named_as
+from e2e.jobs_in_memory import digest_in_memory, draws_of, models_in_memory, named_as
 from e2e.killed import kill
 from e2e.one_site_more import online
 from e2e.rejoining import REJOINED, Absent, last_seen, participants, paused_after
@@ -67,13 +70,22 @@ def is_long(name: str) -> bool:
     return name in like or "frozen statistics" in name
 
 
-def run_of(name: str, body: dict[str, Any]) -> dict[str, Any]:
+def as_run(body: dict[str, Any], *names: str) -> dict[str, Any]:
     """What is evaluated changes no bit; the examples are evaluated after each round."""
-    rounds = ROUNDS if is_long(name) else FEWER
+    rounds = ROUNDS if any(map(is_long, names)) else FEWER
     return body | {"rounds": rounds, "evaluate": {"every": rounds}}
 
 
-RUNS = {name: run_of(name, body) for name, body in {**JOBS, **NOISE_OF_HUB}.items()}
+ALONE = {name: as_run(body, name) for name, body in {**JOBS, **NOISE_OF_HUB}.items()}
+RUN_OF = {name: " and ".join(names) for names in TOGETHER for name in names}
+"""By job, the run that does it with others."""
+RUNS = {
+    **{" and ".join(names): as_run(together(names), *names) for names in TOGETHER},
+    **{name: body for name, body in ALONE.items() if name not in RUN_OF},
+}
+STATEFUL_RUNS = list(dict.fromkeys(RUN_OF.get(name, name) for name in STATEFUL))
+PART = 0.5
+"""Of each site's data: as many steps of a round as show each job, and not as many at each site."""
 KILLED = ("datapod-north", "aggregator", "coordinator")
 
 
@@ -83,6 +95,7 @@ class Scene:
 
     Attributes:
         models: the models' digests after each round.
+        twins: the same of runs in memory.
         going: how many of those that keep state were in their middle, by the process that was killed then.
         taken: all runs that the hub has taken.
     """
@@ -91,6 +104,7 @@ class Scene:
     data: Path
     runs: dict[str, Run] = field(default_factory=dict)
     models: dict[str, list[str]] = field(default_factory=dict)
+    twins: dict[str, list[str]] = field(default_factory=dict)
     going: dict[str, int] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
@@ -108,7 +122,7 @@ class Scene:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("algorithms")
-    write_images(folder / "data")
+    write_images(folder / "data", PART)
     files = files_of(folder / "data", SITES)
     policy = {"workflows": ["federated_averaging", "cyclic_weight_transfer"]}
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True, policy=policy) as deployment:
@@ -118,7 +132,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
                 await asyncio.sleep(0.05)
         await kill_in_the_middle(scene)
         # Those that wait for each other in the middle of a task come one after another: a site has one task at a time.
-        for name in sorted(RUNS.keys() - set(STATEFUL), key=lambda name: ("fedtan" in name, name)):
+        for name in sorted(RUNS.keys() - set(STATEFUL_RUNS), key=lambda name: ("fedtan" in name, name)):
             scene.runs[name] = await scene.submit(RUNS[name])
             if "fedtan" in name:
                 await asyncio.to_thread(scene.runs[name].wait)
@@ -134,10 +148,10 @@ def models_of(run: Run) -> list[str]:
 
 async def kill_in_the_middle(scene: Scene) -> None:
     """Run the jobs of each kind of state at once: each is somewhere in its middle when a process dies."""
-    for name in STATEFUL:
+    for name in STATEFUL_RUNS:
         scene.runs[name] = await scene.submit(RUNS[name])
     runs = dict(scene.runs)
-    for name, victim in zip(STATEFUL, KILLED, strict=False):
+    for name, victim in zip(STATEFUL_RUNS, KILLED, strict=False):
         await reached(runs[name], "round-finished")
         await kill(scene.deployment, victim)
         scene.going[victim] = sum([not await ended(run) for run in runs.values()])
@@ -151,32 +165,65 @@ async def test_there_is_a_job_for_every_name_that_a_job_file_can_have() -> None:
     assert OPTIMIZERS.keys() == {plugin.name for plugin in built_in(SERVER_OPTIMIZERS)}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ALONE)
 async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -> None:
-    run = scene.runs[name]
+    made = RUN_OF.get(name, name)
+    run = scene.runs[made]
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
-    assert run.view.round == len(scene.models[name]) == RUNS[name]["rounds"]
-    assert run.view.model_digest == scene.models[name][-1]
+    assert run.view.round == len(scene.models[made]) == RUNS[made]["rounds"]
+    assert run.view.model_digest == scene.models[made][-1]
     assert 0 <= run.view.metrics["accuracy"] <= 1
     assert len(run.model.view.lineage.participants) == (2 if name in SAMPLED else len(SITES))
     # Nothing is silently something else.
-    same = {
-        other for other, models in scene.models.items()
-        if any(mine == its for mine, its in list(zip(scene.models[name], models, strict=False))[-1:])
+    same = next((group & RUNS.keys() for group in SAME if made in group), {made})
+    assert found_same(made, scene.models) == same
+
+
+def found_same(name: str, models: dict[str, list[str]]) -> set[str]:
+    """Those whose models are the same after as many rounds as both have."""
+    return {
+        other for other, its in models.items()
+        if any(mine == theirs for mine, theirs in list(zip(models[name], its, strict=False))[-1:])
     }  # fmt: skip
-    assert same == next((group for group in SAME if name in group), {name})
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_the_same_job_in_memory_ends_in_the_same_bits(
-    scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_same_job_in_memory_ends_in_the_same_bits(scene: Scene, name: str) -> None:
     """Where the hub draws noise, by its draws; where state is kept, although processes were killed in the middle."""
-    if name in NOISE_OF_HUB:
-        named_as(monkeypatch, "digits", scene.runs[name].id)
-    secret = draws_of(await journal_of(scene, scene.runs[name])) if name in NOISE_OF_HUB else secrets.token_bytes
-    found = await asyncio.to_thread(digest_in_memory, RUNS[name], SCHEMA, scene.training, secret=secret)
-    assert found == scene.runs[name].view.model_digest
+    assert await in_memory(scene, name) == scene.models[name]
+
+
+async def test_no_job_is_silently_another(scene: Scene) -> None:
+    models = {name: await in_memory(scene, name) for name in ALONE}
+    for name in ALONE:
+        assert found_same(name, models) == next((group for group in SAME if name in group), {name})
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=" and ".join)
+async def test_a_run_of_several_jobs_would_be_another_without_each_of_them(
+    scene: Scene, names: tuple[str, ...]
+) -> None:
+    every = await in_memory(scene, " and ".join(names))
+    for name in names:
+        others = [other for other in names if other != name]
+        without = await in_memory(scene, " and ".join(others), as_run(together(others), *others))
+        (*_, (one, other)) = zip(every, without, strict=False)
+        # Ditto's personal models are beside the shared one.
+        assert (one == other) == (name == "algorithm ditto"), name
+
+
+async def in_memory(scene: Scene, name: str, body: dict[str, Any] | None = None) -> list[str]:
+    """The models' digests of a run, or of a job alone, by sites of this process. They are made once."""
+    if name not in scene.twins:
+        with pytest.MonkeyPatch.context() as names:
+            secret = secrets.token_bytes
+            if name in NOISE_OF_HUB:
+                named_as(names, "digits", scene.runs[name].id)
+                secret = draws_of(await journal_of(scene, scene.runs[name]))
+            scene.twins[name] = await asyncio.to_thread(
+                models_in_memory, body or {**ALONE, **RUNS}[name], SCHEMA, scene.training, secret=secret
+            )
+    return scene.twins[name]
 
 
 async def journal_of(scene: Scene, run: Run) -> list[JournalEntry]:
@@ -220,7 +267,7 @@ async def test_algorithms_that_keep_state_end_with_the_same_bits_after_any_proce
     """That they do, the tests of all jobs say; this one, that they were in their middle each time."""
     assert scene.going.keys() == set(KILLED)
     for victim, count in scene.going.items():
-        assert count > len(STATEFUL) // 2, f"the others were over before {victim} died"
+        assert count > len(STATEFUL_RUNS) // 2, f"the others were over before {victim} died"
 
 
 async def test_lost_or_changed_state_at_a_site_is_refused_and_the_others_go_on(scene: Scene) -> None:

@@ -106,9 +106,9 @@ PACKAGES = {
 """What `hanse new` writes, by name."""
 
 
-def job(strategy: dict[str, Any] | None = None, algorithm: Any = "fedavg") -> dict[str, Any]:
+def job(strategy: dict[str, Any] | None = None, algorithm: Any = "fedavg", rounds: int = 1) -> dict[str, Any]:
     return {
-        "rounds": 2,
+        "rounds": rounds,
         "participants": {"minimum": 3, "deadline": 120, "patience": 60, "retries": 0},
         "model": {"name": "logistic"},
         "train": {"algorithm": algorithm, "optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 64},
@@ -231,11 +231,11 @@ async def test_a_server_optimizer_from_a_package_moves_the_model_and_lineage_has
 async def test_a_workflow_from_a_package_ends_in_the_bits_of_averaging_when_all_take_part(
     deployment: Deployment, digests: dict[str, str]
 ) -> None:
-    run = await ended(deployment, job() | {"workflow": "everybody"})
+    run = await ended(deployment, job(rounds=2) | {"workflow": "everybody"})
     assert run.state == "completed", run.view.reason
-    assert run.view.model_digest == (await ended(deployment, job())).view.model_digest
+    assert run.view.model_digest == (await ended(deployment, job(rounds=2))).view.model_digest
     assert run.model.view.lineage.plugins == {"workflow everybody": digests["workflow everybody"]}
-    assert (await ended(deployment, job() | {"seed": 6, "workflow": "everybody"})).view.model_digest != (
+    assert (await ended(deployment, job(rounds=2) | {"seed": 6, "workflow": "everybody"})).view.model_digest != (
         run.view.model_digest
     )
     with pytest.raises(HanseError, match="absent: everybody masks nothing"):
@@ -250,7 +250,7 @@ async def test_a_codec_from_a_package_encodes_what_sites_send_to_the_same_bits_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     step = 0.01
-    one = job() | {"rounds": 1}
+    one = job()
     coded = one | {"codec": {"up": [{"name": "multiples", "step": step}]}}
     run = await ended(deployment, coded)
     plain, made = await model_of(await ended(deployment, one), tmp_path), await model_of(run, tmp_path)
