@@ -105,8 +105,7 @@ console:
 .PHONY: console-pictures
 console-pictures: $(VENV)/.developer
 	@mkdir -p build/console-pictures
-	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py \
-	  tests/e2e/test_console_served.py tests/e2e/test_site_window.py
+	@HANSE_CONSOLE_PICTURES=build/console-pictures $(BIN)/pytest -q tests/e2e/test_console.py
 
 # What `pip install` takes where there is no checkout; tests/deploy/test_wheels.py installs them.
 wheels: $(VENV)/.installed

@@ -23,6 +23,10 @@ PASSWORD = "five wards, one model"
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 PICTURES = os.environ.get("HANSE_CONSOLE_PICTURES")
 """Folder that pictures of every page are put into; none by default."""
+_FAULTS = """async () => (await axe.run({resultTypes: ['violations'], preload: false})).violations
+  .filter(fault => ['serious', 'critical'].includes(fault.impact))
+  .map(fault => [fault.id, fault.nodes.slice(0, 3).map(node => node.target)])"""
+"""Asked within the page: to bring all that axe tells out of it took longer than to look."""
 
 
 @contextmanager
@@ -131,10 +135,5 @@ class Watched:
         # Not in the page's own world of scripts: its security policy would refuse it, as it should.
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(f"{self._axe};0")
-        found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
-        bad = [
-            (fault["id"], [node["target"] for node in fault["nodes"]][:3])
-            for fault in found["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
+        bad = self.page.evaluate(_FAULTS)
         assert not bad, f"{where}: {bad}"

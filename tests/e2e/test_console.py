@@ -1,4 +1,8 @@
-"""The web console in a real browser before a real hub: from the first visit to a downloaded model."""
+"""The web console, and a site's window, in a real browser: from the first visit to a downloaded model.
+
+One browser and one hub do for all of it. The stories that need few of the other helpers here are told beside this file,
+in `console_owner`, `site_window` and `console_without_sites`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,8 +23,13 @@ from playwright.sync_api import expect
 
 import hanse
 from console_browser import PASSWORD, Watched, axe_script, chromium
+from console_served import Served, served
+from e2e import console_without_sites, site_window
+from e2e.console_owner import with_browsers_alone
+from e2e.console_without_sites import PEOPLE, Runs, with_all
 from e2e.deployed import Answer, DeployedHub, site, start_job
-from hanse.hub import Project
+from forked_commands import Commands
+from hanse.hub import Hub, Project
 from hanse.site import PlainTask
 from hanse_fabric.messages import BudgetTold
 from hanse_fabric.tensors.file import read_tensors
@@ -43,9 +52,19 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
+def started() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def browser(started: Any) -> Iterator[Any]:
+    """The browser. Pages that a test has opened are closed after it: they would ask on, and draw, beside the next."""
+    kept = list(started.contexts)
+    yield started
+    for opened in started.contexts:
+        if opened not in kept:
+            opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +285,49 @@ def test_a_page_says_what_to_do_when_rights_session_or_hub_are_gone(
     page.get_by_role("heading", name="Sign in").wait_for()
     assert watched.errors == second.errors == []
     let_in_and_shut_out(watched, second, hub)
+
+
+@pytest.mark.timeout(240)
+def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
+    hub: DeployedHub, browser: Any, commands: Commands, sites: Path, tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
+    to_model, took = with_browsers_alone(hub, browser, commands, sites, tmp_path)
+    record_property("seconds_to_a_model", round(to_model, 1))
+    record_property("seconds_to_what_left", round(took, 1))
+    print(f"from the one-time link to the model: {to_model:.1f} s; to what left, at a site: {took:.1f} s")
+
+
+@pytest.mark.timeout(240)
+def test_an_administrator_approves_code_sees_what_left_and_pauses(
+    hub: DeployedHub, client: Hub, browser: Any, axe: str | None, tmp_path: Path, commands: Commands
+) -> None:
+    site_window.approved_looked_at_and_paused(hub, client, browser, axe, tmp_path, commands)
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Runs]]:
+    """A console before a hub's API without sites, with a study that is looked at, and with runs that are watched."""
+    with served(tmp_path_factory.mktemp("store"), with_all) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def watched(console: Served[Runs], started: Any, axe: str | None) -> Watched:
+    """The page of the first person there, who has signed in; the last test signs out."""
+    page = Watched(started, console.url, axe)
+    page.enter(console.made[1][PEOPLE[0]])
+    return page
+
+
+@pytest.mark.timeout(240)
+def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(watched: Watched) -> None:
+    console_without_sites.study_looked_at(watched)
+
+
+@pytest.mark.timeout(240)
+def test_a_watched_run_is_kept_for_who_comes_back_and_for_nobody_else(watched: Watched, console: Served[Runs]) -> None:
+    console_without_sites.run_kept_for_who_comes_back(watched, console)
 
 
 def let_in_and_shut_out(operator: Watched, other: Watched, hub: DeployedHub) -> None:

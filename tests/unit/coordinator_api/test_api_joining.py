@@ -175,6 +175,37 @@ async def test_two_tokens_for_one_name_enrol_one_site(api: Any, other_api: Any, 
     assert sorted(status for status, _ in answers) == [200, 409]
 
 
+@pytest.mark.parametrize("meanwhile", ["the token is revoked", "another joins by the same name"])
+async def test_what_was_written_while_a_site_joins_counts(
+    api: Any, owner: str, token: str, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """Between the hub's look at the token and the name, and what it writes."""
+    other = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    first, body = await _site(api, other["token"]), await _site(api, token)
+    issue = api.hub.credentials.issue
+
+    async def late(*place: str, **more: str) -> str:
+        monkeypatch.setattr(api.hub.credentials, "issue", issue)
+        if meanwhile == "the token is revoked":
+            (mine,) = (
+                each for each in (await api.ok("GET", "/v1/projects/alpha/invitations", owner))["invitations"]
+                if each["id"] != other["id"]
+            )  # fmt: skip
+            await api.ok("DELETE", f"/v1/projects/alpha/invitations/{mine['id']}", owner)
+        else:
+            await api.ok("POST", "/v1/join", body=first)
+        return str(await issue(*place, **more))
+
+    monkeypatch.setattr(api.hub.credentials, "issue", late)
+    _, code, message = await api.refused("POST", "/v1/join", body=body)
+    if meanwhile == "the token is revoked":
+        assert (code, "it was revoked" in message) == ("gone", True)
+        await api.refused("GET", MEMBER, owner)
+    else:
+        assert (code, "enrolled already, with another key" in message) == ("conflict", True)
+        assert (await api.ok("GET", MEMBER, owner))["public_key"] == first["public_key"]
+
+
 async def test_revoking_a_participant_stops_its_keys_at_every_replica(
     api: Any, other_api: Any, owner: str, token: str
 ) -> None:

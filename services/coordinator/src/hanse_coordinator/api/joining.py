@@ -11,7 +11,7 @@ import base64
 from hanse_coordinator.absence import check_absence, note_there
 from hanse_coordinator.api.by_signature import require_member, who_signed
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.proof import check_proof, gone, invitation_of
+from hanse_coordinator.api.proof import check_proof, gone, invitation_entry
 from hanse_coordinator.api.route import PUBLIC, Request, Route
 from hanse_coordinator.api.terms import check_consent, tell_consent
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
@@ -31,16 +31,17 @@ async def join(hub: Hub, request: Request) -> Joined:
     body: Join = request.body
     check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
-    found = await invitation_of(hub, request, token)
+    known = await invitation_entry(hub, request, token)
+    found = known.value
     check_proof(body, token)
     project = await hub.project(found.project)
-    await _check_place(hub, project, found, body.public_key)
+    anybody = await _check_place(hub, project, found, body.public_key)
     check_consent(hub, project, found.participant, body.consent, VerifyKey(base64.b64decode(body.public_key)))
     # A credential that cannot be made must not use the token up.
     region = found.region or HUB_REGION
     bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key, region=region)
-    invitation = (await _claim(hub, token, body)).value
-    await _enrol(hub, invitation, body)
+    invitation = (await _claim(hub, token, body, known)).value
+    await _enrol(hub, invitation, body, anybody=anybody)
     api_key = await _give_key(hub, invitation)
     await hub.audit_as(
         f"participant:{invitation.participant}",
@@ -82,8 +83,12 @@ async def renew(hub: Hub, request: Request) -> Renewed:
     )
 
 
-async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationRecord, public_key: str) -> None:
-    """The name must be free, or be this very site's; and a new site one that the project's quota allows."""
+async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationRecord, public_key: str) -> bool:
+    """The name must be free, or be this very site's; and a new site one that the project's quota allows.
+
+    Returns:
+        Whether anybody has or had the name.
+    """
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
     if there is not None:
         _check_free(there.value, invitation, public_key)
@@ -91,6 +96,7 @@ async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationR
             check_absence(project, there.value, hub.clock)
     if there is None or there.value.revoked:
         await hub.quotas.take_site(invitation.project)
+    return there is not None
 
 
 def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:
@@ -106,7 +112,9 @@ def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_k
         )
 
 
-async def _claim(hub: Hub, token: secrets.Credential, body: Join) -> Entry[InvitationRecord]:
+async def _claim(
+    hub: Hub, token: secrets.Credential, body: Join, known: Entry[InvitationRecord]
+) -> Entry[InvitationRecord]:
     now = hub.clock.now()
 
     def claimed(record: InvitationRecord) -> InvitationRecord:
@@ -128,7 +136,7 @@ async def _claim(hub: Hub, token: secrets.Credential, body: Join) -> Entry[Invit
             raise gone(f"it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC")
         return claimed(record)
 
-    return await hub.buckets.invitations.change(alter, invitation=token.id)
+    return await hub.buckets.invitations.change(alter, known, invitation=token.id)
 
 
 async def _give_key(hub: Hub, invitation: InvitationRecord) -> str:
@@ -144,10 +152,11 @@ async def _give_key(hub: Hub, invitation: InvitationRecord) -> str:
         created_at=hub.clock.now(),
         created_by=invitation.created_by,
     )
-    there = await hub.buckets.keys.get(key=key.id)
-    if there is None:
+    try:  # most sites join once: to look first, here and where one is enrolled, would be one more question for each
         entry = await hub.buckets.keys.create(record, key=key.id)
-    else:
+    except HanseError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
         entry = await hub.buckets.keys.change(
             lambda old: old if old.revoked else old.model_copy(update={"hash": key.hash}), key=key.id
         )
@@ -155,7 +164,7 @@ async def _give_key(hub: Hub, invitation: InvitationRecord) -> str:
     return key.text
 
 
-async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
+async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join, *, anybody: bool) -> None:
     record = ParticipantRecord.model_validate(
         {
             "project": invitation.project,
@@ -170,10 +179,15 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
         }
     )
     name = {"project": invitation.project, "participant": invitation.participant}
-    there = await hub.buckets.participants.get(**name)
-    if there is None:
-        await hub.buckets.participants.create(record, **name)
-        return
+    if not anybody:
+        try:
+            await hub.buckets.participants.create(record, **name)
+        except HanseError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+        else:
+            return
+    there = await hub.buckets.participants.require(**name)
     # Read again: the owner or another token may have changed it meanwhile.
     _check_free(there.value, invitation, body.public_key)
     if there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:

@@ -16,6 +16,7 @@ from hanse_fabric.bus import nkeys
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import KEY_BYTES, VerifyKey
+from hanse_fabric.records import Entry
 from hanse_schemas.http.joining import AskChallenge, Challenge, Join, JoinProof
 
 
@@ -26,7 +27,7 @@ async def give_challenge(hub: Hub, request: Request) -> Challenge:
     """
     body: AskChallenge = request.body
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
-    await invitation_of(hub, request, token)
+    known = await invitation_entry(hub, request, token)
     if not hub.challenges.take(token.id):
         raise HanseError(
             ErrorCode.TOO_MANY, "token: a site asks to join by it again and again",
@@ -34,12 +35,17 @@ async def give_challenge(hub: Hub, request: Request) -> Challenge:
         )  # fmt: skip
     challenge = randomness.token_hex(16)
     await hub.buckets.invitations.change(
-        lambda record: record.model_copy(update={"challenge": challenge}), invitation=token.id
+        lambda record: record.model_copy(update={"challenge": challenge}), known, invitation=token.id
     )
     return Challenge(challenge=challenge)
 
 
 async def invitation_of(hub: Hub, request: Request, token: secrets.Credential) -> InvitationRecord:
+    """As `invitation_entry`, the record alone."""
+    return (await invitation_entry(hub, request, token)).value
+
+
+async def invitation_entry(hub: Hub, request: Request, token: secrets.Credential) -> Entry[InvitationRecord]:
     """The record behind a token that somebody shows.
 
     Raises:
@@ -55,7 +61,7 @@ async def invitation_of(hub: Hub, request: Request, token: secrets.Credential) -
             "token: this join token is not known here",
             hint="ask the project's owner for one",
         )
-    return entry.value
+    return entry
 
 
 async def good_invitation(hub: Hub, request: Request, token: secrets.Credential) -> InvitationRecord:

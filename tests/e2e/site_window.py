@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
-from console_browser import Watched, axe_script, chromium
+from console_browser import Watched
 from e2e.deployed import DeployedHub, completed, honest, site, start_job
 from forked_commands import Commands
 from hanse.hub import Hub, Run
@@ -56,21 +55,20 @@ def state_after(run: Run) -> str:
     return run.state
 
 
-@pytest.mark.timeout(240)
-def test_an_administrator_approves_code_sees_what_left_and_pauses(
-    hub: DeployedHub, client: Hub, tmp_path: Path, commands: Commands
+def approved_looked_at_and_paused(
+    hub: DeployedHub, client: Hub, browser: Any, axe: str | None, tmp_path: Path, commands: Commands
 ) -> None:
+    """The whole story of a site's administrator."""
     home, code = tmp_path / "north", tmp_path / "mounted" / "ward.py"
     code.parent.mkdir()
     code.write_text(CODE.format(step=1))
     data = tmp_path / "data.npz"
     np.savez(data, x=np.ones((12, 4), np.float32), y=np.arange(12) % 3)
-    with chromium() as browser:
-        schema = {"kind": "array", "shape": [4], "classes": 3}
-        project = client.projects.create("window", schema=schema, terms=TERMS)
-        hub.start_datapod(project, "north", home=home, data=data, test=data, rules=RULES, code=code)
-        with site(project, "south", tmp_path, honest()):
-            story(Watched(browser, "", axe_script(tmp_path / "axe")), link_of(home, commands), home, code, project)
+    schema = {"kind": "array", "shape": [4], "classes": 3}
+    project = client.projects.create("window", schema=schema, terms=TERMS)
+    hub.start_datapod(project, "north", home=home, data=data, test=data, rules=RULES, code=code)
+    with site(project, "south", tmp_path, honest()):
+        story(Watched(browser, "", axe), link_of(home, commands), home, code, project)
 
 
 def story(watched: Watched, link: str, home: Path, code: Path, project: Any) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
-from console_browser import Watched, axe_script, chromium
-from console_served import Served, served
+from console_browser import Watched
+from console_served import Served
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT
 from hanse_fabric.tensors.file import encode_tensors, layout_like
@@ -42,22 +41,6 @@ OPEN, ENDED = "open", [f"ended-{number}" for number in range(6)]
 
 Runs = tuple[dict[str, str], dict[str, str]]
 """Ids by name; tokens of first links by person."""
-
-
-@pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Runs]]:
-    """Before a hub with a study that is looked at, and with runs that are watched."""
-    with served(tmp_path_factory.mktemp("store"), with_all) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def watched(console: Served[Runs], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """The page of the first person, who has signed in; the last test signs out."""
-    with chromium() as browser:
-        page = Watched(browser, console.url, axe_script(tmp_path_factory.mktemp("axe")))
-        page.enter(console.made[1][PEOPLE[0]])
-        yield page
 
 
 async def with_all(api: Api) -> Runs:
@@ -95,8 +78,8 @@ async def with_study(api: Api, key: str) -> None:
     await api.hub.buckets.runs.change(lambda old: old.model_copy(update=done), project="gwas", run=run)
 
 
-@pytest.mark.timeout(240)
-def test_a_study_is_looked_at_from_the_whole_genome_to_one_snp(watched: Watched) -> None:
+def study_looked_at(watched: Watched) -> None:
+    """A study's results, from the whole genome to one SNP."""
     page = watched.page
     watched.go("/projects/gwas")
     page.get_by_role("link", name="lungs").click()
@@ -196,8 +179,8 @@ def until(page: Any, so: Callable[[], bool], seconds: float = 20.0) -> None:
         page.wait_for_timeout(50)
 
 
-@pytest.mark.timeout(240)
-def test_a_watched_run_is_kept_for_who_comes_back_and_for_nobody_else(watched: Watched, console: Served[Runs]) -> None:
+def run_kept_for_who_comes_back(watched: Watched, console: Served[Runs]) -> None:
+    """A watched run is kept for who comes back, and for nobody else: the next person signs in at the end."""
     page, lines = watched.page, Lines(watched.page)
     runs, tokens = console.made
     opened_ahead(watched, lines, console)

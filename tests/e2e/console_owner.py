@@ -10,18 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 import container_lines
-from console_browser import Watched, chromium
+from console_browser import Watched
 from container_lines import Container
-from e2e.deployed import deployed
+from e2e.deployed import DeployedHub
 from forked_commands import Commands
 from hanse_fabric.tensors.file import read_tensors
 
@@ -105,13 +104,13 @@ def entered(watched: Watched, line: Container, machine: Path, commands: Commands
     watched.page.get_by_role("heading", name=line.name.removeprefix("hanse-")).wait_for()
 
 
-@pytest.mark.timeout(240)
-def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
-    commands: Commands, sites: Path, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    with deployed(tmp_path / "hub", console=True) as hub, chromium() as browser, ExitStack() as open_sites:
+def with_browsers_alone(
+    hub: DeployedHub, browser: Any, commands: Commands, sites: Path, tmp_path: Path
+) -> tuple[float, float]:
+    """The whole story; the seconds to the model's file, and to what left a site."""
+    with ExitStack() as open_sites:
         made = httpx.post(
-            f"{hub.hub.url}/v1/people", json={"name": "ada", "role": "owner"},
+            f"{hub.hub.url}/v1/people", json={"name": "eve", "role": "owner"},
             headers={"Authorization": f"Bearer {hub.hub.api_key}"},
         ).json()  # fmt: skip
         watched = Watched(browser, hub.hub.console_url, None, still=False)
@@ -123,7 +122,7 @@ def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
         page.get_by_role("button", name="Begin").click()
 
         page.get_by_role("link", name="New project").first.click()
-        page.get_by_label("Name").fill("triage")
+        page.get_by_label("Name").fill("wards")
         page.get_by_label("What is it for?").fill("Who needs a bed?")
         page.get_by_label("Schema of the data").fill(SCHEMA)
         page.get_by_role("button", name="Create the project").click()
@@ -168,6 +167,4 @@ def test_an_owner_and_an_administrator_with_browsers_alone_get_a_trained_model(
         assert arrays, "the file is a model"
         assert watched.errors == []
         assert administrator.errors == []
-    record_property("seconds_to_a_model", round(to_model, 1))
-    record_property("seconds_to_what_left", round(took, 1))
-    print(f"from the one-time link to the model: {to_model:.1f} s; to what left, at a site: {took:.1f} s")
+    return to_model, took
