@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 import forked_pytest
+import forked_workers
 import kept_programs
 from hanse.embedded.deployment import Deployment
 from hanse.embedded.hub import EmbeddedHub
@@ -204,6 +205,13 @@ def new_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 def weed(new_weed: Callable[..., Weed]) -> Weed:
     """The session's server; tests use keys of their own and leave it running."""
     return new_weed()
+
+
+@pytest.fixture(scope="session")
+def worker_nursery() -> Iterator[forked_workers.Nursery]:
+    """Where sites' workers may be forked: each is a child of this process, so another one cannot share it."""
+    with forked_workers.started() as nursery:
+        yield nursery
 
 
 @pytest.fixture(scope="session")

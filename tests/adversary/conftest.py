@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-import forked_workers
 from adversary import ages
 from adversary.code_site import Site
 from adversary.lying_hub import LyingHub, lying_hub
 from adversary.site_league import League
 from adversary.stage import staged
+from forked_workers import Nursery
 from hanse_datapod.worker.client import process
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from memory_disk import Folders, folders_in_memory
@@ -67,10 +67,10 @@ async def league(nats_server: NatsServer) -> AsyncIterator[League]:
 
 
 @pytest.fixture(scope="module")
-def forked() -> Iterator[None]:
+def forked(worker_nursery: Nursery) -> Iterator[None]:
     """Workers of a file's tests begin with torch loaded, for many of the attacks end one."""
-    with forked_workers.started() as nursery, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "take_prepared", nursery.worker)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "take_prepared", worker_nursery.worker)
         yield
 
 

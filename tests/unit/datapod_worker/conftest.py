@@ -10,12 +10,6 @@ import forked_workers
 from hanse_datapod.worker.client import process
 
 
-@pytest.fixture(scope="session")
-def worker_nursery() -> Iterator[forked_workers.Nursery]:
-    with forked_workers.started() as nursery:
-        yield nursery
-
-
 @pytest.fixture(scope="module", autouse=True)
 def forked(worker_nursery: forked_workers.Nursery) -> Iterator[None]:
     """Workers of a file's tests begin with torch loaded."""
