@@ -74,8 +74,7 @@ class Network:
 
     async def lose(self, timeout: float) -> None:
         """By chance, wait in vain for an answer and raise UNAVAILABLE."""
-        if self._chance.random() < self._weather.lost:
-            self.lost += 1
+        if self.loses():
             await self.clock.sleep(timeout)
             raise lost()
 
