@@ -43,7 +43,8 @@ def test_the_same_seed_is_the_same_run_to_the_order_of_its_messages(calm: Played
     assert again.record.model_digest == calm.record.model_digest
 
 
-@pytest.mark.parametrize("calm", ["cyclic"], indirect=True)  # averaging, masked too, has the weathers of `test_any_seed`
+# Averaging, masked too, has the weathers of `test_any_seed`.
+@pytest.mark.parametrize("calm", ["cyclic"], indirect=True)
 def test_slow_links_that_lose_messages_cost_time_and_change_no_bit(calm: Played, tmp_path: Path) -> None:
     stormy = play(tmp_path, calm.job, sites=SITES, seed=1, weather=Weather(latency_s=0.5, lost=0.02))
     assert stormy.lost > 10
