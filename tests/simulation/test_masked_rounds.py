@@ -181,7 +181,7 @@ async def test_rounds_that_do_not_move_the_model_are_one_work_of_the_same_sites(
 
 
 @in_virtual_time
-async def test_one_set_of_a_session_is_asked_for_and_evaluations_are_tallies_alone(
+async def test_one_set_of_a_session_is_asked_for_of_tasks_that_name_key_minimum_and_ring_and_evaluations_are_tallies(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
@@ -189,17 +189,9 @@ async def test_one_set_of_a_session_is_asked_for_and_evaluations_are_tallies_alo
     assert sums(made) == dict.fromkeys(("r1-train", "r1-evaluate", "r2-train", "r2-evaluate"), NAMES)
     assert len(made.published(MASK_REQUEST, MaskRequest)) == 4
     assert [job.kind for job in made.published(JOB, ReduceJob)].count(JobKind.TALLY) == 2
-
-
-@in_virtual_time
-async def test_tasks_name_the_compensators_key_the_minimum_and_a_ring_for_all_who_are_asked(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    async with hub_of(clock, tmp_path, *NAMES) as made:
-        await completed(made, masked_job())
     tasks = made.published(TASK, Task)
     masked = [task.masking for task in tasks if task.kind is not TaskKind.INITIALIZE]
-    assert len(masked) == 8
+    assert len(masked) == 16
     for masking in masked:
         assert masking is not None
         assert (masking.compensator, masking.minimum) == (made.sealing.public_bytes, 3)
