@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ from releases.story import Story, asks, is_of, read_question
 
 FINAL = ("completed", "failed", "cancelled")
 _LONGEST_S = 3600.0
+read_recorded = cache(read_question)
+"""What was asked then: a recording is played from many moments, and is always the same. Nobody changes what is read."""
+
+
+@cache
+def time_of(event: bytes) -> datetime | None:
+    """When something happened, as its recorded event says."""
+    return RunEvent.decode(event).at
 
 
 @dataclass
@@ -90,7 +99,7 @@ class _Answering(MemoryBus):
         wrong = ""
         if known is None:
             wrong = f"the recorded coordinator never asked {subject}"
-        elif (then := read_question(known.data)) != (now := read_question(data)):
+        elif (then := read_recorded(known.data)) != (now := read_question(data)):
             differing = (name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name))
             shown = "; ".join(f"{name} was {then.get(name)}, is {now.get(name)}" for name in differing)
             wrong = f"{subject} asks something else: {shown}"
@@ -137,7 +146,7 @@ class Moment:
 
     def now(self) -> datetime:
         """When it was: at the run's last event."""
-        events = [RunEvent.decode(one.data).at for one in self.past if one.stored and is_of(EVENT, one.subject)]
+        events = [time_of(one.data) for one in self.past if one.stored and is_of(EVENT, one.subject)]
         mine = [at for at in events if at is not None]
         return max(mine)
 

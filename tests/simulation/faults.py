@@ -170,7 +170,8 @@ class SimulatedLink(SiteLink):
         await self.bus.clock.sleep(fault.late_s)
         key = fault.key or self.identity.signing_key
         changed = fault.changed or {}
-        result = signed(result, key, changed(task, result, key) if callable(changed) else changed)
+        if changed or fault.key is not None:
+            result = signed(result, key, changed(task, result, key) if callable(changed) else changed)
         self._conduct.answered.append(result)
         await super().publish(result, headers=headers)
         if fault.again is not None:

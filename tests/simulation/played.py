@@ -14,7 +14,7 @@ from hanse_fabric.messages import ModelVersion
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.schema import DataSchema
 from simulation.league import OPEN, League, MakeWorker, league
-from simulation.network import Weather
+from simulation.network import QUICK, Weather
 
 
 @dataclass
@@ -49,7 +49,7 @@ def play(
     sites: int | Sequence[str] = 10,
     coordinators: int = 1,
     seed: int = 0,
-    weather: Weather | None = None,
+    weather: Weather = QUICK,
     trouble: Callable[[League], Awaitable[None]] | None = None,
     worker: MakeWorker | None = None,
     schema: DataSchema = OPEN,

@@ -16,10 +16,8 @@ from hanse_fabric.subjects import JOB
 from hanse_fabric.virtual_time import VirtualClock
 from simulation.faults import Fault
 from simulation.league import League, league
-from simulation.network import Weather
+from simulation.network import QUICK
 from simulation.trainer import Trainer
-
-QUICK = Weather(latency_s=0.0)
 
 
 def job_of(**changes: Any) -> dict[str, Any]:

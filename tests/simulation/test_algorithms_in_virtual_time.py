@@ -46,6 +46,7 @@ from hanse_privacy.noise.source import NoiseSource
 from hanse_site.identity import parse_schema
 from simulation.in_threads import ThreadedProcess
 from simulation.league import PROJECT, RUN, League, MakeWorker, league
+from simulation.network import QUICK
 from simulation.played import Played, play
 
 FEW = 192
@@ -115,7 +116,8 @@ def ends(data: Path, names: Sequence[str], trouble: Callable[[League], Awaitable
 
     async def main(folder: Path) -> dict[str, End]:
         worker = worker_on(data, 5.0 / len(names))
-        async with league(clock, folder, sites=len(SITES), worker=worker, schema=parse_schema(SCHEMA)) as made:
+        there: dict[str, Any] = {"sites": len(SITES), "worker": worker, "schema": parse_schema(SCHEMA)}
+        async with league(clock, folder, weather=QUICK, **there) as made:
             for name, run in runs.items():
                 await made.submit(run, **JOBS[name] | is_evaluated(name))
             if trouble is not None:

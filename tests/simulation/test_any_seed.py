@@ -23,7 +23,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 SITES = 4
 JOB: dict[str, Any] = {
-    "rounds": 3, "model": {"name": "linear"}, "seed": 7,
+    "rounds": 3, "model": {"name": "linear"}, "seed": 7, "evaluate": {"every": 3},
     "participants": {"minimum": SITES, "deadline": 3600.0, "patience": 3600.0},
 }  # fmt: skip
 FIRST, _, END = os.environ.get("HANSE_SIMULATION_SEEDS", "0..2").partition("..")

@@ -12,6 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_coordinator.api.submission import closed_protocols
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
@@ -34,7 +35,7 @@ BALANCED = {"loss": {"name": "cross_entropy", "class_weights": "balanced"}}
 def body(mode: str | None = "compensator", weights: Any = "balanced", **changes: Any) -> dict[str, Any]:
     loss = {"name": "cross_entropy", "class_weights": weights}
     job = ward_job(mode, train={"epochs": 2, "batch_size": 16, "loss": loss}, **changes)
-    return job.model_dump(mode="json", exclude_defaults=True)
+    return read_job(job)
 
 
 def pooled(wards: Wards) -> list[float]:

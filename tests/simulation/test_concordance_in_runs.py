@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_datapod.rehearsal.training import rehearse
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
@@ -45,7 +46,7 @@ def body(mode: str | None, **changes: Any) -> dict[str, Any]:
         "participants": {"minimum": 3, "deadline": 30.0, "patience": 30.0}, "evaluate": {"metrics": NAMED},
     }  # fmt: skip
     sums = {} if mode is None else {"secure_aggregation": {"mode": mode}}
-    return completed_job(check_job(job | sums | changes), VALUES).model_dump(mode="json", exclude_defaults=True)
+    return read_job(completed_job(check_job(job | sums | changes), VALUES))
 
 
 def said(data: dict[str, Any]) -> object:
@@ -121,7 +122,9 @@ async def test_under_dp_sgd_it_has_noise_and_each_site_is_charged_for_it_once(
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path, mode: str | None
 ) -> None:
     privacy = PRIVATE | {"metrics": {"epsilon": 8.0}}
-    asked = body(mode, weighting="uniform", prepare=GIVEN, evaluate={"metrics": ["concordance"]}, privacy=privacy)
+    asked = body(
+        mode, rounds=1, weighting="uniform", prepare=GIVEN, evaluate={"metrics": ["concordance"]}, privacy=privacy
+    )
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path / "hub", *WARDS, rules={"privacy": {"epsilon": 100.0}}, **there) as made:
             record = await completed(made, asked)
@@ -159,7 +162,7 @@ async def test_where_it_is_closed_a_run_is_refused_in_words_and_coarse_cells_are
     asked = {"metrics": NAMED} if bins is None else {"metrics": NAMED, "bins": bins}
     with threadpool_limits(1):
         async with hub_of(clock, tmp_path / "hub", *WARDS, rules=rules, **there) as made:
-            record = await ended(made, body("pairwise", evaluate=asked, prepare={"categories": {"rare": 0}}))
+            record = await ended(made, body("pairwise", evaluate=asked, rounds=1, prepare={"categories": {"rare": 0}}))
     if bins is None:
         assert record.state == "failed"
         assert "asking.protocols: concordance" in record.reason

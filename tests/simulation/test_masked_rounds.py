@@ -32,6 +32,10 @@ def masked_job(mode: str = "compensator", **changes: Any) -> dict[str, Any]:
     return job_of(participants=participants, **{"secure_aggregation": {"mode": mode}, "rounds": 1} | changes)
 
 
+UNTOLD: dict[str, Any] = {"evaluate": {"every": 0}}
+"""Of a job whose evaluations are not the point: each is a masked step of its own."""
+
+
 def sums(made: League) -> dict[str, tuple[str, ...]]:
     """Of whom the compensator has added the masks, by session."""
     return {one.session: one.participants for one in made.published(MASK_ANSWER, MaskAnswer) if one.sum is not None}
@@ -125,7 +129,7 @@ SIGNS: dict[str, Any] = {"strategy": {"sign_mask": {"tau": 0.9}}}
 def test_masked_signs_have_the_bits_of_those_in_the_clear_though_a_site_drops_out(
     tmp_path: Path, without_masks: Callable[..., Outcome], mode: str
 ) -> None:
-    how = {"rounds": 2, "participants": {"minimum": 3, "quorum": 0.7, "grace": 0.2, "deadline": 30}}
+    how = {"rounds": 2, "participants": {"minimum": 3, "quorum": 0.7, "grace": 0.2, "deadline": 30}} | UNTOLD
     gone = {"west": silent("r1-train")}
     (model, metrics), made = played(tmp_path, mode, NAMES, gone, **how, **SIGNS)
     assert (model, metrics) == without_masks(gone, **how, **SIGNS)
@@ -141,7 +145,7 @@ def test_masked_signs_have_the_bits_of_those_in_the_clear_though_a_site_drops_ou
 def test_parts_and_rotations_of_updates_are_summed_in_both_modes(
     tmp_path: Path, without_masks: Callable[..., Outcome], mode: str, rotate: bool
 ) -> None:
-    how = {"weighting": "uniform", "codec": {"up": [{"name": "random_k", "fraction": 0.5}]}}
+    how = {"weighting": "uniform", "codec": {"up": [{"name": "random_k", "fraction": 0.5}]}} | UNTOLD
     rings = {each: {"mode": each, "bits": 16, "rotate": rotate} for each in (mode, "ring")}
     masked, _ = played(tmp_path, mode, NAMES, {}, secure_aggregation=rings[mode], **how)
     assert masked == without_masks({}, secure_aggregation=rings["ring"], **how)
@@ -171,13 +175,13 @@ async def test_rounds_that_do_not_move_the_model_are_one_work_of_the_same_sites(
     clock: VirtualClock, tmp_path: Path, mode: str
 ) -> None:
     async with hub_of(clock, tmp_path, *NAMES, worker=lambda clock, number: Still(clock, number, 0.1)) as made:
-        record = await completed(made, masked_job(mode, rounds=3))
+        record = await completed(made, masked_job(mode, rounds=3, **UNTOLD))
     assert record.round == 3
     assert len({work_digest(task) for task in trainings(made)}) == 1
 
 
 @in_virtual_time
-async def test_one_set_of_a_session_is_asked_for_and_evaluations_are_tallies_alone(
+async def test_one_set_of_a_session_is_asked_for_of_tasks_that_name_key_minimum_and_ring_and_evaluations_are_tallies(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
@@ -185,17 +189,9 @@ async def test_one_set_of_a_session_is_asked_for_and_evaluations_are_tallies_alo
     assert sums(made) == dict.fromkeys(("r1-train", "r1-evaluate", "r2-train", "r2-evaluate"), NAMES)
     assert len(made.published(MASK_REQUEST, MaskRequest)) == 4
     assert [job.kind for job in made.published(JOB, ReduceJob)].count(JobKind.TALLY) == 2
-
-
-@in_virtual_time
-async def test_tasks_name_the_compensators_key_the_minimum_and_a_ring_for_all_who_are_asked(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    async with hub_of(clock, tmp_path, *NAMES) as made:
-        await completed(made, masked_job())
     tasks = made.published(TASK, Task)
     masked = [task.masking for task in tasks if task.kind is not TaskKind.INITIALIZE]
-    assert len(masked) == 8
+    assert len(masked) == 16
     for masking in masked:
         assert masking is not None
         assert (masking.compensator, masking.minimum) == (made.sealing.public_bytes, 3)
@@ -373,10 +369,10 @@ async def test_the_same_job_with_one_site_more_or_fewer_or_in_another_mode_is_re
     async with hub_of(clock, tmp_path, *MANY) as made:
         for number, (job, gone, why) in enumerate(
             [
-                (masked_job(mode), (), ""),
-                (masked_job(mode), ("west",), "members: "),
-                (masked_job(other), (), "nobody else gets a sum of it"),
-                (masked_job(mode, seed=8), ("west",), ""),
+                (masked_job(mode, **UNTOLD), (), ""),
+                (masked_job(mode, **UNTOLD), ("west",), "members: "),
+                (masked_job(other, **UNTOLD), (), "nobody else gets a sum of it"),
+                (masked_job(mode, seed=8, **UNTOLD), ("west",), ""),
             ]
         ):
             for name in MANY:

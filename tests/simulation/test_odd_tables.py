@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
 from hanse_fabric.messages import Task, TaskKind
@@ -48,7 +49,7 @@ def changed(wards: Wards, change: Change, *names: str) -> Wards:
 
 
 def body(mode: str | None = None, **changes: Any) -> dict[str, Any]:
-    return ward_job(mode, **changes).model_dump(mode="json", exclude_defaults=True)
+    return read_job(ward_job(mode, **changes))
 
 
 def warnings(made: League) -> list[str]:
@@ -188,7 +189,7 @@ async def test_dates_in_three_formats_decimal_commas_and_semicolons_are_the_same
     german.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
     assert re.search(r"\d,\d+;", german.read_text())
     job = completed_job(ward_job(mode).model_copy(update={"prepare": None}), DATED)
-    sent = job.model_dump(mode="json", exclude_defaults=True)
+    sent = read_job(job)
     runs = [await run_of(clock, tmp_path / f"hub-{at}", wards, sent) for at, wards in enumerate((plain, foreign))]
     assert [record.state for _, record, _ in runs] == ["completed"] * 2
     assert preparation(runs[0][0]) == preparation(runs[1][0])
@@ -204,7 +205,7 @@ async def test_a_date_that_may_be_read_in_two_ways_is_refused_and_says_what_to_w
 ) -> None:
     wards = changed(with_dates(tmp_path / "wards"), lambda at, row: row | {"seen": f"{1 + at % 9}/2/2026"}, "south")
     job = completed_job(ward_job(None).model_copy(update={"prepare": None}), DATED)
-    _, record, _ = await run_of(clock, tmp_path / "hub", wards, job.model_dump(mode="json", exclude_defaults=True))
+    _, record, _ = await run_of(clock, tmp_path / "hub", wards, read_job(job))
     assert record.state == "failed"
     assert "south" in record.reason
     assert "column seen, line 2: a date such as 2026-03-31, 31.3.2026 or 3/31/2026" in record.reason

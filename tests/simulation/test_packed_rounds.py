@@ -15,7 +15,7 @@ from hanse_workflows.round_state import RoundState
 from simulation.faults import silent
 from simulation.league import League
 from simulation.stories import completed, ended, hub_of
-from simulation.test_masked_rounds import NAMES, masked_job, trainings
+from simulation.test_masked_rounds import NAMES, UNTOLD, masked_job, trainings
 from simulation.trainer import Trainer
 
 
@@ -36,7 +36,8 @@ async def played(
     async with hub_of(clock, folder, *NAMES) as made:
         if silent_at:
             made.let("west", silent(silent_at))
-        await completed(made, masked_job(mode, rounds=3, secure_aggregation=sections, participants={"quorum": 0.7}))
+        job = masked_job(mode, rounds=3, secure_aggregation=sections, participants={"quorum": 0.7}, **UNTOLD)
+        await completed(made, job)
         return bits(made), (await made.model())["weight"].tobytes()
 
 
@@ -79,7 +80,7 @@ async def test_data_that_grow_in_a_run_have_room_and_far_too_many_end_it_in_word
 ) -> None:
     monkeypatch.setattr(Growing, "times", times)
     async with hub_of(clock, tmp_path, *NAMES, worker=lambda clock, number: Growing(clock, number, 0.1)) as made:
-        record = await ended(made, masked_job("compensator", rounds=3))
+        record = await ended(made, masked_job("compensator", rounds=3, **UNTOLD))
     if times == 100:
         assert (record.state, record.reason) == ("completed", "")
     else:

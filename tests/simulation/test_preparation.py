@@ -76,8 +76,10 @@ def test_masked_runs_end_in_the_bits_of_the_run_in_memory_though_the_coordinator
         return preparation(made).digest, record.model_digest
 
     with threadpool_limits(1):
-        in_memory = conduct(ward_job(mode="compensator"), wards.in_memory(tmp_path / "memory"), schema=SCHEMA)
-        killed = outcomes_when_killed(tmp_path, WARDS, body(mode=mode), every=29, told=told, known=True, **there)
+        in_memory = conduct(ward_job(mode="compensator", rounds=2), wards.in_memory(tmp_path / "memory"), schema=SCHEMA)
+        killed = outcomes_when_killed(
+            tmp_path, WARDS, body(mode=mode, rounds=2), every=29, told=told, known=True, **there
+        )
     assert isinstance(in_memory.job.prepare, Prepare)
     assert in_memory.job.prepare.fitted is not None
     assert len(killed) > 1
@@ -264,7 +266,7 @@ def test_a_private_run_is_prepared_as_in_memory_and_charged_once_though_the_coor
 ) -> None:
     privacy = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "noise_multiplier": 4.0}
     metrics = {"epsilon": 0.5, "bounds": {"loss": 4.0}}
-    asked = {"prepare": DECLARED, "evaluate": {"every": 1}, "privacy": privacy | {"metrics": metrics}}
+    asked = {"rounds": 2, "prepare": DECLARED, "evaluate": {"every": 1}, "privacy": privacy | {"metrics": metrics}}
     charges = {(f"r{number}-{step}") for number in (1, 2) for step in ("train", "evaluate")}
 
     def told(made: League, record: RunRecord) -> object:

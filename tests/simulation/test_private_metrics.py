@@ -47,7 +47,7 @@ def private_job(mode: str | None, evaluate: dict[str, Any] | None = None, **metr
     asked = {"metrics": NAMED} if evaluate is None else evaluate
     privacy = DP | {"metrics": {"epsilon": EPSILON} | metrics}
     whole = {"epochs": 2, "batch_size": "all"}  # of whole batches the accountant knows at once what they cost
-    return ward_job(mode, prepare=DECLARED, weighting="uniform", evaluate=asked, privacy=privacy, train=whole)
+    return ward_job(mode, rounds=2, prepare=DECLARED, weighting="uniform", evaluate=asked, privacy=privacy, train=whole)
 
 
 def body(mode: str | None, evaluate: dict[str, Any] | None = None, **metrics: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from clocks import in_virtual_time
+from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.books import balances
@@ -52,7 +53,7 @@ def there(there: dict[str, Any]) -> dict[str, Any]:
 def body(privacy: dict[str, Any], mode: str | None, **changes: Any) -> dict[str, Any]:
     masks = {} if mode is None else {"secure_aggregation": MASKS | {"mode": mode}}
     job = ward_job(None, **{"privacy": privacy, "prepare": PREPARE, "weighting": "uniform"} | masks | changes)
-    return job.model_dump(mode="json", exclude_defaults=True)
+    return read_job(job)
 
 
 def preparation(made: League) -> Preparation:
@@ -126,7 +127,7 @@ def test_whoever_is_killed_noise_is_drawn_once_and_charged_once(
     every = 61 if process == "coordinator-0" else 7
     with threadpool_limits(1):
         killed = outcomes_when_killed(
-            tmp_path, WARDS, body(privacy, mode), every=every, process=process, told=told, known=True, **there
+            tmp_path, WARDS, body(privacy, mode, rounds=2), every=every, process=process, told=told, known=True, **there
         )  # fmt: skip
     assert len(killed) > 2
     assert set(killed) == {"age"}
@@ -189,7 +190,7 @@ async def test_where_one_budget_lacks_what_the_preparation_takes_nobody_is_charg
 async def test_a_site_that_requires_privacy_still_refuses_exact_sums(
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path
 ) -> None:
-    job = ward_job("compensator").model_dump(mode="json", exclude_defaults=True)
+    job = read_job(ward_job("compensator"))
     async with hub_of(clock, tmp_path, *WARDS, **there) as made:
         record = await ended(made, job)
     assert record.state == "failed"

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from threadpoolctl import threadpool_limits
 
+from hanse.jobs import read_job
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import SiteData, read_site_tables
 from hanse_datapod.data.settings import DataSettings
@@ -92,7 +93,7 @@ def test_masked_they_are_the_run_in_memory_though_the_coordinator_is_killed(
     with threadpool_limits(1):
         memory = conduct(asked, wards.in_memory(tmp_path / "memory"), schema=WEIGHTED)
         killed = outcomes_when_killed(
-            tmp_path, WARDS, asked.model_dump(mode="json", exclude_defaults=True), every=101, told=told, known=True,
+            tmp_path, WARDS, read_job(asked), every=101, told=told, known=True,
             worker=wards.worker, schema=WEIGHTED,
         )  # fmt: skip
     assert len(killed) > 1

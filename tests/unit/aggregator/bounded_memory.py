@@ -25,8 +25,8 @@ from hanse_reduction.engine import Engine
 
 CASES = {
     "two of 160 MiB": (2, 8, "weighted_mean"),
-    "many": (24, 1, "weighted_mean"),
-    "masked": (12, 2, "masked"),
+    "many": (16, 1, "weighted_mean"),
+    "masked": (8, 2, "masked"),
     "median": (8, 2, "median"),
     "krum": (8, 2, "krum"),
 }

@@ -32,8 +32,13 @@ _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:
-    if type(value) in _AS_THEY_ARE:
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
         return value
+    if kind is dict:  # here and below most values end, sooner than by the looks at all that they might be
+        return {str(name): _plain(field) for name, field in value.items()}
+    if kind is tuple or kind is list:
+        return [_plain(each) for each in value]
     match value:
         case ObjectRef():
             return value.digest

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -88,6 +89,23 @@ _UNREAD: Mapping[type[BaseModel], frozenset[str]] = {
     Study: frozenset({"chunk", "in_flight", "few_cohorts", "few_samples"}),
 }
 """Settings on which no plain answer depends."""
+_AT_ONCE = 16
+"""Tasks whose digests are kept: a site asks for each of them several times while it answers one."""
+
+
+class _Same:
+    """A task as this very object: what it says has no hash, and a changed copy is another."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __hash__(self) -> int:
+        return id(self.task)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.task is other.task
 
 
 def common(task: Task) -> dict[str, Any]:
@@ -104,7 +122,12 @@ def request_digest(task: Task, *, noise: bytes | None = None) -> bytes:
     Raises:
         HanseError: INVALID_INPUT for settings with a number that is not finite.
     """
-    return _digest(b"hanse request 1\n", {**common(task), "noise": noise})
+    return _request_of(_Same(task), noise)
+
+
+@lru_cache(_AT_ONCE)
+def _request_of(same: _Same, noise: bytes | None) -> bytes:
+    return _digest(b"hanse request 1\n", {**common(same.task), "noise": noise})
 
 
 def work_digest(task: Task) -> bytes:
@@ -113,6 +136,12 @@ def work_digest(task: Task) -> bytes:
     Raises:
         HanseError: INVALID_INPUT for settings that cannot be read, or a kind of which there is no W.
     """
+    return _work_of(_Same(task))
+
+
+@lru_cache(_AT_ONCE)
+def _work_of(same: _Same) -> bytes:
+    task = same.task
     return _digest(b"hanse work 1\n", {"kind": task.kind, **_objects(task), "reads": _read(task)})
 
 
@@ -124,6 +153,12 @@ def cut_digest(task: Task) -> bytes:
     Raises:
         HanseError: INVALID_INPUT for settings that cannot be read.
     """
+    return _cut_of_task(_Same(task))
+
+
+@lru_cache(_AT_ONCE)
+def _cut_of_task(same: _Same) -> bytes:
+    task = same.task
     plan = None if task.masking is None else task.masking.ring
     private = None if task.privacy is None else task.privacy.privacy
     train = dict(task.config.get("train") or {})

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -109,6 +110,7 @@ def sign_bits(participants: int) -> Literal[8, 16, 32]:
     return 16 if participants <= capacity(16) else 32
 
 
+@lru_cache(128)
 def whole_numbers(participants: int) -> Ring:
     """The ring of counters, as wide as the sum of so many allows: it cuts none that there is."""
     return Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length()))
@@ -184,6 +186,7 @@ def check_plan(plan: RingPlan) -> None:
         raise invalid("ring.largest_weight", plan.largest_weight, f"small enough for {plan.participants} participants")
 
 
+@lru_cache(1024)  # a site asks it of each ring of a plan, before and after its work, and of the next round's the same
 def largest_sum(
     ring: Ring, participants: int, *, tail: float | None = None, weights: Fraction | None = None
 ) -> Fraction:

@@ -61,17 +61,17 @@ class TaskFolders:
     """
 
     def __init__(self, home: Path) -> None:
-        self._home = home
+        self._home, self._work, self._made = home, home / "work", home / _MADE
         self._lock = threading.Lock()
         self._under_way: set[str] = set()
 
     def output(self, task: Task) -> Path:
         """The file of the update that leaves."""
-        return self._home / "work" / f"{task.run}.{task.id}.update"
+        return self._work / f"{task.run}.{task.id}.update"
 
     def worker_output(self, task: Task) -> Path:
         """The file that the worker writes."""
-        return self._home / _MADE / self._taken(task).name
+        return self._made / self._taken(task).name
 
     def take(self, task: Task, outcome: WorkOutcome) -> WorkOutcome:
         """Move what the worker has made to where it cannot change it; the outcome with the files there.
@@ -102,16 +102,16 @@ class TaskFolders:
         Raises:
             HanseError: NO_SPACE.
         """
-        work, made = self._home / "work", self._home / _MADE
+        state = self.state(task)
         with durable.space_errors(self._home):
-            work.mkdir(exist_ok=True, mode=0o700)
-            made.mkdir(exist_ok=True, mode=0o700)
-            self.state(task).mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.utime(self.state(task))
+            self._work.mkdir(exist_ok=True, mode=0o700)
+            self._made.mkdir(exist_ok=True, mode=0o700)
+            state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.utime(state)
         with self._lock:
             self._under_way.add(task.id)
-            self._clear(work, task)
-            self._clear(made, task)
+            self._clear(self._work, task)
+            self._clear(self._made, task)
         require_space(self._home, needed_for(task))
 
     def _clear(self, folder: Path, task: Task) -> None:
@@ -123,7 +123,7 @@ class TaskFolders:
         are never touched.
         """
         oldest = file_time() - _KEPT_S
-        spare = self._home / "work" / MASKED_SPARE if masked(task) else self._home / _MADE / SPARE
+        spare = self._work / MASKED_SPARE if masked(task) else self._made / SPARE
         others = self._under_way - {task.id}
         for path in folder.iterdir():
             name = path.name.removeprefix(".")  # of a file that is not whole yet (`whole_file`)
@@ -143,7 +143,7 @@ class TaskFolders:
         known = state.exists()
         for folder in (state, self._home / PAIRWISE / run):
             shutil.rmtree(folder, ignore_errors=True)
-        for folder in (self._home / "work", self._home / _MADE):
+        for folder in (self._work, self._made):
             for path in (*folder.glob(f"{run}.*"), *folder.glob(f".{run}.*")):
                 _remove(path)
         return known
