@@ -47,8 +47,8 @@ def test_what_is_written_of_each_kind_builds_installs_passes_its_test_and_is_cle
     monkeypatch.chdir(tmp_path)
     plugins._installed.cache_clear()
     aside = ("-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path), "-c", "/dev/null")
-    done = in_a_fork(lambda: pytest.main(["-q", *aside, *tests]))
-    assert done.returncode == 0, done.stdout
+    tested = in_a_fork(lambda: pytest.main(["-q", *aside, *tests]))
+    assert tested.returncode == 0, tested.stdout
     run("-m", "ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,B,UP", *folders, cwd=tmp_path)
     run("-m", "ruff", "format", "--isolated", "--check", "--line-length", "120", *folders, cwd=tmp_path)
 
