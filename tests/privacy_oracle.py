@@ -16,6 +16,8 @@ from scipy import integrate, optimize, stats
 Array = np.ndarray
 LARGEST = 100.0
 """Of epsilons that are told; above, infinity."""
+_POINTS = 200_000
+"""Of a density. Five times as many change no epsilon of the tests' by a millionth."""
 
 
 def epsilon_of_sampled(noise: float, rate: float, steps: int, delta: float) -> float:
@@ -91,9 +93,9 @@ def _losses(kind: str, amount: float, rate: float, removed: bool) -> tuple[Array
     if kind == "pure":
         likely = 1 / (1 + math.exp(-amount))
         return np.array([amount, -amount]), np.array([likely, 1 - likely])
-    middles = (np.arange(1_000_000) + 0.5) / 1_000_000
+    middles = (np.arange(_POINTS) + 0.5) / _POINTS
     if kind == "laplace":
-        inner = np.exp(-middles / amount) / (2 * amount) / 1_000_000
+        inner = np.exp(-middles / amount) / (2 * amount) / _POINTS
         ends = np.array([0.5, 0.5 * math.exp(-1 / amount)])
         losses = np.append((1 - 2 * middles) / amount, [1 / amount, -1 / amount])
         masses = np.append(inner, ends)
@@ -102,7 +104,7 @@ def _losses(kind: str, amount: float, rate: float, removed: bool) -> tuple[Array
     x = low + (high - low) * middles
     without = math.log1p(-rate) if rate < 1 else -math.inf
     with_one = np.logaddexp(without, math.log(rate) + (2 * x - 1) / (2 * amount**2))
-    plain = stats.norm.pdf(x, 0, amount)
+    plain = np.exp(-0.5 * (x / amount) ** 2)
     masses = plain * np.exp(with_one) if removed else plain
     return (with_one if removed else -with_one), masses / masses.sum()
 

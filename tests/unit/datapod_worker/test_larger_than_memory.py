@@ -172,7 +172,7 @@ threading.Thread(target=watch, daemon=True).start()
 data = read_site_data(DataSettings(train=path), schema, None, Room(16 << 20, path.parent))
 fingerprint(data), remarks(data, schema)
 problem, module = pose(schema, data.train), nn.Linear(32, 2)
-train(module, data.train, check_train({"epochs": 1, "batch_size": 512}), problem, 1, lambda done, text: None)
+train(module, data.train, check_train({"epochs": 1, "batch_size": 1024}), problem, 1, lambda done, text: None)
 evaluate(module, data.test, problem)
 print((data.train.x.nbytes + data.test.x.nbytes) >> 20, most[0] - before)
 """

@@ -164,20 +164,21 @@ def train(model, data, config):
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 
-async def test_site_code_trains_over_its_ranks_what_one_process_trains(started_as_programs, tmp_path, data):
+async def test_site_code_trains_over_its_ranks_what_one_process_trains(tmp_path, data):
     """By what torch has for it, DDP and FSDP; the whole model is gathered at rank 0, which speaks for all. They see
     what torchrun gives."""
     text = """
 import os, torch
 from copy import deepcopy
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from hanse_learning.site.ranks import Ranks, join
 
 def whole(tensor):
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().numpy().copy()
 
 def fully(model, ranks):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
     return fully_shard(model, mesh=init_device_mesh("cpu", (ranks.count,)))
 
 def trained(model, data, ranks, wrapped):
@@ -192,7 +193,6 @@ def trained(model, data, ranks, wrapped):
 def train(model, data, config):
     if "RANK" not in os.environ:
         return trained(model, data, Ranks(0, 1), model), len(data.x), {}
-    from torch.nn.parallel import DistributedDataParallel
     ranks = join(device=config["device"])
     sharded = deepcopy(model)
     by_ddp = trained(model, data, ranks, DistributedDataParallel(model))
@@ -223,7 +223,7 @@ def train(model, data, config):
     assert two.metrics["apart"] <= TOLERANCE / 2, "by FSDP as by DDP"
 
 
-async def test_private_training_of_two_processes_has_noise_once(worker, tmp_path):
+async def test_private_training_of_two_processes_has_noise_once(started_as_programs, worker, tmp_path):
     """Without a rate to learn by, the update is noise alone: its size tells how often it was drawn."""
     model = await initialized(worker, tmp_path)
     told = {"mechanism": "dp_sgd", "clip": 1e-6, "scale": 1.0, "steps": 30, "batch": 8, "rate": 0.125}

@@ -248,7 +248,9 @@ def test_the_same_first_fault_is_told_in_the_same_words(
     assert isinstance(one, tuple)
     same(one, other)
     schema = MIXED.model_copy(update={"features": (*MIXED.features, NUMBERS.features[1])})
-    for share, then in ((0.0, "impute"), (0.05, "impute"), (0.05, "drop")):
+    # Of each fault, what is filled up is tried in one kind of file and what is dropped in the other one.
+    filled = (NUMBERS_BAD.index(bad) + (kind == "csv")) % 2
+    for share, then in ((0.0, "impute"), (0.05, "impute" if filled else "drop")):
         options = TableOptions(tolerance=Tolerance(cells=share, then=then, tell=True))
         raw = both(path, schema, raw=True, table=options)
         assert type(raw[0]) is type(raw[1])

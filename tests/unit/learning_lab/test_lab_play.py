@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import yaml
 
 from hanse_fabric import plugins
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_lab.__main__ import main
 from hanse_lab.cells import cells_of
 from hanse_lab.data import shares_of
 from hanse_lab.play import play
 from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
+from own_fork import in_a_fork
 from unit.learning_lab.lab_experiments import cells, experiment, played
 
 UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
@@ -38,7 +39,7 @@ def test_kernel_normalization_without_dropout_trains_as_on_the_pooled_data_and_w
     def losses(**kernel: float) -> list[list[float]]:
         model = {"name": "mlp", "hidden": [8], "normalization": "kernel", "kernel": kernel, "dtype": "float64"}
         found = played(
-            partitions=UNEVEN, model=model, rounds=3, train={"algorithm": "fedfgd", "optimizer": {"lr": 0.5}},
+            partitions=UNEVEN, model=model, rounds=2, train={"algorithm": "fedfgd", "optimizer": {"lr": 0.5}},
             algorithms={"federated": {}, "pooled": {"pooled": True}},
         )  # fmt: skip
         return [found[name].metrics["loss"] for name in ("federated", "pooled")]
@@ -210,7 +211,6 @@ def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_
     site = install(tmp_path / "site", "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY)
     install(site, "damped", {"damped": DAMPED}, DAMPED_ENTRY)
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site))
     algorithms = {
         "winsorized": {"strategy": {"reduction": {"name": "winsorized_mean", "cut": 2}}},
         "median": {"strategy": {"reduction": {"name": "median"}}},
@@ -222,9 +222,10 @@ def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_
     assert found["damped"].metrics["loss"] == pytest.approx(found["FedAvg"].metrics["loss"], rel=1e-9)
     body = experiment(algorithms={"winsorized": algorithms["winsorized"]}).model_dump(mode="json", exclude_none=True)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(body))
-    command = ["-m", "hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    words = ["hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", words)
+    done = in_a_fork(main)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_cell_is_played_anew_when_its_package_has_changed_and_only_then(

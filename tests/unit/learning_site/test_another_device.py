@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hanse_fabric.plugins import ALGORITHMS, built_in
+from own_fork import in_a_fork
+from unit.learning_site import far_device
 
-SCRIPT = Path(__file__).with_name("far_device.py")
 Found = dict[str, Any]
 PLAIN = {"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"}
 
@@ -20,8 +18,8 @@ PLAIN = {"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"}
 @pytest.fixture(scope="module")
 def found() -> Found:
     """What the stand-in's process says: torch knows one such device for good once it was registered."""
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = in_a_fork(far_device.main)
+    assert done.returncode == 0, done.stdout
     answer: Found = json.loads(done.stdout.splitlines()[-1])
     return answer
 
