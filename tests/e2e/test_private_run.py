@@ -30,7 +30,7 @@ SCHEMA = {"kind": "array", "shape": [8, 8], "task": "classification", "classes":
 ROUNDS = 2
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
 NOISY_SGD = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.2}
-"""For its noise no accountant is asked, which takes each site and its worker a second, and again when they have died."""
+"""For its noise no accountant is asked, which takes a site and its worker a second each, again when they have died."""
 SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
 ROTATED = {"rotate": True, "bits": 16, "bound": 1.0}
