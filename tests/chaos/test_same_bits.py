@@ -96,9 +96,7 @@ async def scene(
 async def test_killing_every_process_in_turn_does_not_change_a_bit(scene: Scene, kinds: list[str], seed: int) -> None:
     deployment, chance = scene.deployment, random.Random(f"{seed} {kinds}")
     await (restart_in(deployment.hub, scene.others) if kinds == ["stored"] else restart_as_programs(deployment.hub))
-    runs = {
-        kind: await submit(deployment, job(kind) | (DIFFERENCES if kind == "stored" else {})) for kind in kinds
-    }
+    runs = {kind: await submit(deployment, job(kind) | (DIFFERENCES if kind == "stored" else {})) for kind in kinds}
     waiting = {kind: asyncio.create_task(digest(run)) for kind, run in runs.items()}
     victims = [*SERVICES, f"datapod-{chance.choice(SITES)}"]
     chance.shuffle(victims)
