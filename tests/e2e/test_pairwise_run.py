@@ -22,11 +22,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from e2e.deployed import tensors
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
+from hanse_fabric.tensors.file import decode_tensors
 from hanse_schemas.job import check_job
 from hanse_workflows.memory import Made, conduct
 
@@ -159,17 +160,13 @@ class InMemory:
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
         config = {**task.config, "seed": task.seed, "round": task.round}
         if task.kind is TaskKind.INITIALIZE:
-            return Made(_bytes(self._code["initialize"](config)), code_digest=self._digest)
+            return Made(tensors(self._code["initialize"](config)), code_digest=self._digest)
         if task.round in self._away:
             raise HanseError(ErrorCode.UNAVAILABLE, f"away in round {task.round}")
         _, model = decode_tensors(objects["model"])
         trained, examples, metrics = self._code["train"](model, self._data, config)
         update = {name: array - model[name] for name, array in trained.items()}
-        return Made(_bytes(update), examples, metrics, code_digest=self._digest)
-
-
-def _bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    return encode_tensors(layout_like(arrays), arrays)
+        return Made(tensors(update), examples, metrics, code_digest=self._digest)
 
 
 def data_of(site: str) -> np.ndarray:
