@@ -31,7 +31,7 @@ from hanse.embedded.nursery import Nursery, NurseryKind
 from hanse.hub import Run
 
 SERVICES = ["coordinator", "aggregator", "compensator", "model-registry", "nats-server", "object-store"]
-ROUNDS = {"inline": 8, "stored": 12, "compensator": 6, "pairwise": 6}
+ROUNDS = {"inline": 6, "stored": 12, "compensator": 6, "pairwise": 6}
 AT_ONCE = [["stored"], ["inline", "compensator", "pairwise"]]
 """Kinds of runs. A site keeps two models: where several runs take turns there is none that another one differs from."""
 SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "1"))
