@@ -1,7 +1,8 @@
 """Examples of `examples/pipelines`, each at several sites: heavy packages are loaded once, by the process from which
 each example's is forked. A site is a thread of it. The first process ends when one of the examples' has ended.
 
-The command line: URL POLICY FOLDER EXAMPLE.py:NAME=TOKEN ...; a site's home is FOLDER/EXAMPLE/NAME.
+The command line: URL FOLDER PARTS EXAMPLE.py:NAME=TOKEN ...; a site's home is FOLDER/EXAMPLE/NAME, and its policy
+FOLDER/EXAMPLE.yaml. An example's data are cut in so many parts, of which these sites have the first ones.
 """
 
 import importlib.util
@@ -13,6 +14,7 @@ from typing import Any
 
 import hanse
 from hanse.embedded.dying import die_with_parent
+from hanse.site_with_policy import _found
 
 
 def one_by_one(module: Any) -> None:
@@ -36,17 +38,18 @@ def loaded(example: str) -> Any:
     return module
 
 
-def main(url: str, policy: str, folder: str, *named: str) -> None:
+def main(url: str, folder: str, parts: str, *named: str) -> None:
     sites: dict[str, list[tuple[str, str]]] = {}
     for each in named:
         example, _, site = each.partition(":")
         name, _, token = site.partition("=")
         sites.setdefault(example, []).append((name, token))
 
-    def at(module: Any, home: Path, token: str, part: int, parts: int) -> None:
-        with hanse.join(url, token, home=home, policy=policy, examples=100) as site:
-            module.take_part(site, part, parts)
+    def at(module: Any, home: Path, token: str, part: int) -> None:
+        with hanse.join(url, token, home=home, policy=home.parent.with_suffix(".yaml"), examples=100) as site:
+            module.take_part(site, part, int(parts))
 
+    _found()  # what each of them would load
     modules = {example: loaded(example) for example in sites}
     for example, joining in sites.items():
         if os.fork():
@@ -56,7 +59,7 @@ def main(url: str, policy: str, folder: str, *named: str) -> None:
         die_with_parent()
         home = Path(folder) / Path(example).stem
         threads = [
-            threading.Thread(target=at, args=(modules[example], home / name, token, part, len(joining)), name=name)
+            threading.Thread(target=at, args=(modules[example], home / name, token, part), name=name)
             for part, (name, token) in enumerate(joining)
         ]
         for thread in threads:

@@ -2,8 +2,8 @@
 
 A server of the bus is killed while it leads a stream, and is away for rounds; every service and every server of the bus
 is told to end (SIGTERM), one after another, as an upgrade does it. Rounds are held by a site only until the disturbance
-has happened: what comes after happens beside them. `make chaos SEEDS=n` kills the leaders of n streams, and restarts
-all replicas instead of one of each.
+has happened: what comes after happens beside them. What comes out is compared with an undisturbed run in memory. `make
+chaos SEEDS=n` kills the leaders of n streams, and restarts all replicas instead of one of each.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hanse
-from e2e.deployed import DeployedHub, completed, site, start_job
+from e2e.deployed import Arrays, DeployedHub, completed, site, start_job, tensors
 from e2e.killed import restart_in
 from hanse.embedded.nursery import Nursery, NurseryKind
 from hanse.embedded.processes import Child
 from hanse.hub import Project
 from hanse.site import PlainTask
 from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.messages import Task
 from hanse_fabric.subjects import JOB, JOURNAL, LEASES, REDUCED, RESULT, RUNS, TASK, UPDATE, Role, Stream
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_schemas.job import check_job
+from hanse_workflows.memory import Made, conduct
 
 SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "1"))
 STREAMS = [row.stream for row in (RESULT, JOURNAL, JOB, TASK, LEASES, REDUCED, UPDATE, RUNS) if row.stream is not None]
@@ -38,7 +43,7 @@ RESTARTED = 5 if SEEDS == 1 else PROCESSES
 """Where time is short, one of each."""
 ROUNDS = RESTARTED + 2
 REPLICAS = {"coordinators": 2, "aggregators": 2, "compensators": 2, "registries": 2, "bus_servers": 3}
-LARGE = {"weight": np.zeros((256, 256), np.float32)}  # through the object store
+LARGE: Arrays = {"weight": np.zeros((256, 256), np.float32)}  # through the object store
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +69,19 @@ class Scene:
     hooks: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     @cached_property
-    def undisturbed(self) -> str:
-        return self.digest()
+    def job(self) -> dict[str, Any]:
+        return start_job(self.project, LARGE, rounds=ROUNDS, participants={"quorum": 1.0, "deadline": PATIENCE_S})
 
-    def digest(self, hooks: Mapping[int, Callable[[], None]] | None = None) -> str:
+    @cached_property
+    def undisturbed(self) -> str | None:
+        sites = {"north": InMemory(), "south": InMemory()}
+        return conduct(check_job(self.job), sites, initial=tensors(LARGE)).digest
+
+    def digest(self, hooks: Mapping[int, Callable[[], None]]) -> str:
         """The digest of a run's model."""
         self.hooks.clear()
-        self.hooks.update(hooks or {})
-        participants = {"quorum": 1.0, "deadline": PATIENCE_S}
-        found = completed(self.project.run(start_job(self.project, LARGE, rounds=ROUNDS, participants=participants)))
+        self.hooks.update(hooks)
+        found = completed(self.project.run(self.job))
         assert found.view.model_digest is not None
         return found.view.model_digest
 
@@ -88,16 +97,29 @@ def scene(hub: DeployedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def training(hooks: dict[int, Callable[[], None]]) -> Callable[[PlainTask], None]:
-    """Trains by its task's seed: any other round, site or order gives other bits. A round's hook comes first."""
+    """Trains. A round's hook comes first."""
 
     def answer(task: PlainTask) -> None:
         if task.round in hooks:
             hooks.pop(task.round)()  # once: a task may be given again
-        chance, model = np.random.default_rng(task.seed), task.model()
-        trained = {name: array + chance.normal(size=array.shape).astype(np.float32) for name, array in model.items()}
-        task.push(trained, examples=1 + task.seed % 97)
+        task.push(trained(task.seed, task.model()), examples=1 + task.seed % 97)
 
     return answer
+
+
+def trained(seed: int, model: Mapping[str, np.ndarray]) -> Arrays:
+    """By a task's seed: any other round, site or order gives other bits."""
+    chance = np.random.default_rng(seed)
+    return {name: array + chance.normal(size=array.shape).astype(np.float32) for name, array in model.items()}
+
+
+class InMemory:
+    """The same site in memory. A `hanse_workflows.memory.MemorySite`."""
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        _, model = decode_tensors(objects["model"])
+        update = {name: array - model[name] for name, array in trained(task.seed, model).items()}
+        return Made(tensors(update), 1 + task.seed % 97)
 
 
 def child(hub: DeployedHub, name: str) -> Child:

@@ -29,6 +29,8 @@ SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [8, 8], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 ROUNDS = 2
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
+NOISY_SGD = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.2}
+"""For its noise no accountant is asked, which takes a site and its worker a second each, again when they have died."""
 SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
 ROTATED = {"rotate": True, "bits": 16, "bound": 1.0}
@@ -149,7 +151,7 @@ async def test_a_kernel_normalized_network_trains_privately_and_a_site_that_dies
         "schedule": {"name": "cosine", "length": ROUNDS, "warm_up": 1}, "weights_average": 0.9,
         "augmentation": {"crop": 1, "copies": 2},
     }  # fmt: skip
-    run = await killing(deployment, job(SGD, model=KERNEL, train=train), "datapod-north")
+    run = await killing(deployment, job(NOISY_SGD, model=KERNEL, train=train), "datapod-north")
     for site in SITES:
         assert len(charges(deployment.home(site), run)) == ROUNDS
 
@@ -162,7 +164,7 @@ async def test_shares_of_noise_in_a_masked_sum_noise_at_the_hub_and_private_cont
     jobs = (
         (job(SHARES, model=KERNEL, **masked), ["datapod-south", "compensator"]),
         (job(CENTRAL, model=KERNEL, weighting="uniform"), ["aggregator", "datapod-east"]),
-        (job(SGD, model=KERNEL, train=scaffold), ["datapod-north", "coordinator"]),
+        (job(NOISY_SGD, model=KERNEL, train=scaffold), ["datapod-north", "coordinator"]),
     )
     for description, names in jobs:
         run = await killing(deployment, description, *names)
@@ -196,7 +198,7 @@ async def test_a_job_whose_settings_do_not_compose_is_refused_when_it_is_submitt
 async def test_a_site_whose_budget_is_too_small_refuses_and_says_what_remains(deployment: Deployment) -> None:
     """The last test of this deployment, which has one site more from here on."""
     await add_west(deployment, {"privacy": {"epsilon": 1.0}})
-    description = job(SGD)
+    description = job(NOISY_SGD)
     description["participants"] |= {"quorum": 0.75}
     run = await ended(deployment, description)
     events = await asyncio.to_thread(lambda: list(run.watch()))

@@ -247,6 +247,7 @@ def test_genotypes_are_recognized_by_the_endings_of_files(files: DataSettings, n
         assert data.kind_of(files.prefix.parent / name) == "plink"
 
 
+@pytest.mark.usefixtures("started_anew")
 async def test_a_datapod_starts_only_the_processes_that_its_data_need(files: DataSettings) -> None:
     shared, before = SharedWorker(participants=2), set(psutil.Process().children())
     one, other = shared.participant(files), shared.participant(files)

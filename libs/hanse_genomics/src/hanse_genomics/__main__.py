@@ -10,6 +10,8 @@ from typing import Any
 
 from hanse_fabric.errors import HanseError
 
+_DATASETS = ("simulated", "hapmap1")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Do what the command line asks and print one JSON document; the exit status."""
@@ -33,8 +35,8 @@ def _demo_data(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from hanse_genomics.demo.datasets import hapmap1, simulated
 
     folder: Path = arguments.folder
-    made = (simulated(folder / "simulated", arguments.seed), hapmap1(folder / "hapmap1"))
-    return [dataset.as_json() for dataset in made]
+    make = {"simulated": lambda at: simulated(at, arguments.seed), "hapmap1": hapmap1}
+    return [make[name](folder / name).as_json() for name in arguments.names]
 
 
 def _demo_compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("demo-data", help="the demonstration's cohorts")
     command.add_argument("folder", type=Path)
     command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--names", choices=_DATASETS, nargs="+", default=_DATASETS, help="which; all by default")
     command.set_defaults(do=_demo_data)
     command = commands.add_parser("demo-compare", help="the demonstration's results beside pooled and meta-analysis")
     command.add_argument("datasets", type=Path, help="what demo-data printed")

@@ -71,13 +71,15 @@ class GwasScenario:
     async def play(self, *, quiet: bool) -> GwasOutcome:
         """Run everything; the hub and the sites are stopped when it returns."""
         began = psutil.Process().create_time()
-        making = asyncio.create_task(output_of(_FORMATTER, "demo-data", str(self.folder / "data"), *self._seed()))
+        making = asyncio.create_task(
+            output_of(_FORMATTER, "demo-data", str(self.folder / "data"), *self._seed(), "--names", *self.names)
+        )
         seconds: dict[tuple[str, str], float] = {}
         sent: dict[tuple[str, str], int] = {}
         try:
             _say(quiet, "Starting a hub, and making two data sets in three cohorts each ...")
             async with Deployment(self.folder, "starting", {}, {"kind": "open"}, policy=_POLICY) as deployment:
-                datasets = [made for made in json.loads(await making) if made["name"] in self.names]
+                datasets = json.loads(await making)
                 runs: dict[tuple[str, str], Run] = {}
                 for dataset in datasets:
                     project = await self._open(deployment, dataset)

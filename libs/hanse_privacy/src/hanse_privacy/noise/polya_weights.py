@@ -14,12 +14,16 @@ is at most 4 zeta(2M + 1) (t/2 pi)^(2M)/(2 pi), and what f differs by from the s
     4 zeta(2M + 1) (2M - 1)!/((2 pi)^(2M + 1) z^(2M)):
 
 for M = 12 below 2^-181 from z = 2^8 on, and for M = 1, of no term, 1/(50 z^2).
+
+Exponential functions take most of the time, so that of ln w(k) is a product: k^-2c, by factors of k, which many numbers
+share; e^(-k/scale), from one number to the next, whose distances are few; and what is left, whose logarithm is above
+-2^-9, by its series.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -31,20 +35,43 @@ SMALL = 1 << 8
 _TERMS = 12
 """M."""
 _ARTANH_TERMS = 9
+_EXP_TERMS = 16
 _DIGITS = 60
+_FACTORS = (3, 5, 7, 11, 13)
+
+
+def _inverses(numbers: Iterable[int]) -> tuple[Decimal, ...]:
+    with localcontext(prec=_DIGITS):
+        return tuple(1 / Decimal(number) for number in numbers)
+
+
+_OF_ARTANH = _inverses(range(2 * _ARTANH_TERMS - 1, 0, -2))
+_OF_EXP = _inverses(math.factorial(n) for n in range(_EXP_TERMS - 1, -1, -1))
 
 
 def polya_weights(points: Sequence[int], scale: int, parts: int) -> list[int]:
-    """w at these points, in units of 2^-256, rounded down, but for a factor within 2^-170 of 1, as logarithms below 200
-    are of 57 digits after the point.
+    """w at these points, in units of 2^-256, rounded down, but for a factor within 2^-170 of 1: the factors of w are of
+    57 digits and more, and from one point to the next a unit of the 60th is lost.
 
     Args:
+        points: up to 2^17; in any order, but those at few distances from each other are found quickest.
         parts: 2 or more.
     """
-    small = _small_weights(scale, parts)
+    small, made = _small_weights(scale, parts), []
     with localcontext(prec=_DIGITS):
-        anchor, unit = small[SMALL].ln() - _log_weight(SMALL, scale, parts), Decimal(1 << UNIT_BITS)
-        return [int((small[k] if k < SMALL else (_log_weight(k, scale, parts) + anchor).exp()) * unit) for k in points]
+        unit = Decimal(1 << UNIT_BITS)
+        anchor = small[SMALL] / (_power(SMALL, parts) * _exp_of_little(_beside(SMALL, parts))) * unit
+        at, fall, falls = SMALL, Decimal(1), dict[int, Decimal]()
+        for k in points:
+            if k < SMALL:
+                made.append(int(small[k] * unit))
+                continue
+            distance = k - at
+            if distance not in falls:
+                falls[distance] = (Decimal(-distance) / scale).exp()
+            at, fall = k, fall * falls[distance]
+            made.append(int(anchor * fall * _power(k, parts) * _exp_of_little(_beside(k, parts))))
+    return made
 
 
 def ratio_in_units(point: int, start: int, scale: int, parts: int, bits: int) -> int:
@@ -57,24 +84,55 @@ def ratio_in_units(point: int, start: int, scale: int, parts: int, bits: int) ->
 def _log_weight(k: int, scale: int, parts: int) -> Decimal:
     """ln w(k), but for a constant: for k from `SMALL` on."""
     with localcontext(prec=_DIGITS):
-        z = k + 1 / Decimal(2 * parts)
-        inverse, series = 1 / (z * z), Decimal(0)
-        for coefficient in _coefficients(parts):
-            series = (series + coefficient) * inverse
-        return series - Decimal(parts - 1) / parts * _ln_beside(k, parts) - Decimal(k) / scale
+        twos = (k & -k).bit_length() - 1
+        ln = _ln(k >> twos) + twos * _ln(2)
+        return _beside(k, parts) - Decimal(parts - 1) / parts * ln - Decimal(k) / scale
 
 
-def _ln_beside(k: int, parts: int) -> Decimal:
-    """ln z = ln(k + r/2), by the odd factor of k, which many k share, and 2 artanh(u), u = 1/(4 k parts + 1).
+def _beside(k: int, parts: int) -> Decimal:
+    """f(z) - 2c (ln z - ln k), for k from `SMALL` on: it is above -2^-9 and below 0.
 
-    u is below 2^-11 from `SMALL` on, and what is left out of the series below 2^-210.
+    ln z - ln k is 2 artanh(u), u = 1/(4 k parts + 1), which is below 2^-11 from `SMALL` on, and what is left out of the
+    series below 2^-210.
     """
-    twos = (k & -k).bit_length() - 1
-    u = 1 / Decimal(4 * k * parts + 1)
+    z = k + 1 / Decimal(2 * parts)
+    inverse, series = 1 / (z * z), Decimal(0)
+    for coefficient in _coefficients(parts):
+        series = (series + coefficient) * inverse
+    return series - Decimal(parts - 1) / parts * 2 * _artanh(4 * k * parts + 1)
+
+
+def _artanh(inverse: int) -> Decimal:
+    """artanh(1/inverse), for 2^11 and more."""
+    u = 1 / Decimal(inverse)
     square, series = u * u, Decimal(0)
-    for divisor in range(2 * _ARTANH_TERMS - 1, 0, -2):
-        series = series * square + Decimal(1) / divisor
-    return _ln(k >> twos) + twos * _ln(2) + 2 * u * series
+    for coefficient in _OF_ARTANH:
+        series = series * square + coefficient
+    return u * series
+
+
+def _exp_of_little(x: Decimal) -> Decimal:
+    """e^x for |x| below 2^-9: what is left out of the series is below 2^-188."""
+    series = Decimal(0)
+    for coefficient in _OF_EXP:
+        series = series * x + coefficient
+    return series
+
+
+def _power(k: int, parts: int) -> Decimal:
+    """k^-2c, by the odd factor of k and its power of two."""
+    twos = k & -k
+    return _root(k // twos, parts) * _root(twos, parts)
+
+
+@lru_cache(maxsize=1 << 13)
+def _root(number: int, parts: int) -> Decimal:
+    """number^-2c, by a small factor, if there is one."""
+    for factor in _FACTORS:
+        if number % factor == 0 and number > factor:
+            return _root(factor, parts) * _root(number // factor, parts)
+    with localcontext(prec=_DIGITS):
+        return (Decimal(number).ln() * (1 - parts) / parts).exp()
 
 
 @lru_cache(maxsize=1 << 13)

@@ -1,5 +1,5 @@
-"""The worker's process: reads from stdin what it may reach, then requests; trains or computes on genotypes
-(`--studies`), and answers on stdout. Started by `worker.client.process` only.
+"""The worker's process: reads from stdin what it is for and may reach, then requests; trains or computes on genotypes,
+and answers on stdout. Started by `worker.client.process` only, whose `--studies` tells people which of the two it is.
 
 It divides before it loads what it works with, so that its keeper is small.
 """
@@ -39,7 +39,7 @@ def main() -> None:
     garbage.while_loading()
     from hanse_datapod.worker.server.serving import serve
 
-    serve(told, incoming, outgoing, studies="--studies" in sys.argv[1:], alone=alone)
+    serve(told, incoming, outgoing, studies=told["studies"], alone=alone)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The worker's process as the agent sees it: started at once, warm between tasks, killed at a limit, restarted.
 
-The process is `python -m hanse_datapod.worker`, with `--studies` for one without torch. It ends by itself when its
-stdin closes, so it never outlives the agent. Site code runs in it: it gets none of the agent's HANSE_ variables, and is
-in a sandbox (`worker.sandbox`). It may reach what requests have named; for more, another process takes its place.
+The process is `python -m hanse_datapod.worker`, with `--studies` for one without torch, or was forked before the agent
+began, for either. It ends by itself when its stdin closes, so it never outlives the agent. Site code runs in it: it
+gets none of the agent's HANSE_ variables, and is in a sandbox (`worker.sandbox`). It may reach what requests have
+named; for more, another process takes its place.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class WorkerProcess:
             raise HanseError(ErrorCode.CANCELLED, "worker: it was closed")
         if self._child is not None and self._child.process.returncode is None:
             return
-        prepared = None if self.studies else await take_prepared()
+        # One thread is what it was forked with, and who computes studies may be given more.
+        prepared = await take_prepared() if self.threads == 1 else None
         process = prepared or await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -114,7 +116,7 @@ class WorkerProcess:
         try:  # before it may start others: they are in its group then
             child.group = await asyncio.to_thread(MemoryGroup.of, process.pid)
         finally:
-            _write(child, pack({"reach": self.reach.body(), "scratch": scratch.name}))
+            _write(child, pack({"reach": self.reach.body(), "scratch": scratch.name, "studies": self.studies}))
 
     @property
     def pid(self) -> int | None:
