@@ -17,11 +17,14 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Variables with which the one process starts: else a library that it loads begins a thread."""
+_LATE = ("dp_accounting.pld.privacy_loss_distribution", "scipy.stats")
+"""What code under test imports when it first needs it: each worker would load it for itself."""
 _ORDER_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
@@ -41,6 +44,8 @@ def serve(at: Path, arguments: list[str]) -> NoReturn:
         pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED,
     ):  # fmt: skip
         sys.exit(1)  # a worker would take a file that failed here for an empty one
+    for name in _LATE:
+        import_module(name)
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("collecting tests started threads: no worker can be forked safely")
     gc.freeze()

@@ -20,8 +20,14 @@ import forked_sites
 from hanse.embedded.nursery import DATAPODS, SERVICES, NurseryKind
 from listening import listening
 
-# Sites load the accounting of privacy when they first need it: a second and a half of a core, of each of hundreds.
-SITES = replace(DATAPODS, program=(*DATAPODS.program, "dp_accounting.pld.privacy_loss_distribution"))
+# Sites load the accounting of privacy and what studies compute when they first need it: a second and a half of a core,
+# of each of hundreds.
+SITES = replace(
+    DATAPODS,
+    program=(
+        *DATAPODS.program, "dp_accounting.pld.privacy_loss_distribution", "hanse_datapod.worker.server.studies",
+    ),
+)  # fmt: skip
 
 
 def _nursery(kind: NurseryKind, program: Path | None = None) -> tuple[Callable[[Path], list[str]], Mapping[str, str]]:
