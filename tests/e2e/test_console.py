@@ -405,6 +405,8 @@ def compare(watched: Watched, project: Project, job: dict[str, Any]) -> None:
     again.wait()
     watched.go("/projects/triage/runs")
     page.get_by_label("Compare again").check()
+    assert page.get_by_role("button", name="Compare runs").is_disabled(), "one run has none beside it"
+    watched.look("runs")
     page.get_by_label("Compare first").check()
     page.get_by_role("link", name="Compare 2 runs").click()
     page.get_by_role("img", name=re.compile("by round, of 2 runs")).wait_for()

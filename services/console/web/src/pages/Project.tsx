@@ -90,9 +90,15 @@ function Runs({ project }: { project: string }) {
         mark={(run, on) => setMarked(on ? [...marked, run].slice(-MOST_COMPARED) : marked.filter((one) => one !== run))}
       />
       <div className="row">
-        <Button component={Link} href={`/projects/${project}/compare/${marked.join(",")}`} variant="default" size="xs" data-disabled={marked.length < 2 || undefined}>
-          Compare {marked.length > 0 ? `${marked.length} runs` : "runs"}
-        </Button>
+        {marked.length < 2 ? (
+          <Button variant="default" size="xs" disabled>
+            Compare runs
+          </Button>
+        ) : (
+          <Button component={Link} href={`/projects/${project}/compare/${marked.join(",")}`} variant="default" size="xs">
+            Compare {marked.length} runs
+          </Button>
+        )}
         {runs.data.length === most && most < MOST_RUNS && (
           <Button variant="default" size="xs" loading={runs.isFetching} onClick={() => setMost(Math.min(most + RUNS_PAGE, MOST_RUNS))}>
             Older runs
