@@ -21,7 +21,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "docker"))  # the images' closure: the same question
+_CLOSURE = str(ROOT / "docker")  # the images' closure: the same question
 
 
 def ours(name: str) -> bool:
@@ -50,6 +50,8 @@ class EmptyEnvironment:
     """
 
     def __init__(self, folder: Path, wheels: Mapping[str, Path], wanted: Sequence[str]) -> None:
+        if _CLOSURE not in sys.path:
+            sys.path.append(_CLOSURE)
         from closure import closure
 
         self.folder = folder

@@ -164,6 +164,7 @@ def _be(order: dict[str, Any], pipes: list[int], own: tuple[int, ...]) -> NoRetu
     except BaseException:
         traceback.print_exc()
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 

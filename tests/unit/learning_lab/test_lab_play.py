@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,12 +12,10 @@ import yaml
 
 from hanse_fabric import plugins
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_lab.__main__ import main
 from hanse_lab.cells import cells_of
 from hanse_lab.data import shares_of
 from hanse_lab.play import play
 from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
-from own_fork import in_a_fork
 from unit.learning_lab.lab_experiments import cells, experiment, played
 
 UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
@@ -222,10 +221,10 @@ def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_
     assert found["damped"].metrics["loss"] == pytest.approx(found["FedAvg"].metrics["loss"], rel=1e-9)
     body = experiment(algorithms={"winsorized": algorithms["winsorized"]}).model_dump(mode="json", exclude_none=True)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(body))
-    words = ["hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", words)
-    done = in_a_fork(main)
-    assert done.returncode == 0, done.stdout
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    command = ["-m", "hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_cell_is_played_anew_when_its_package_has_changed_and_only_then(

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from torch.func import vmap
 
 from hanse_learning.site.example_gradients import by_layers
 from hanse_learning.site.layers import KernelNorm2d, KNConv2d, kernel_norm, kn_conv
-from hanse_learning.site.layers.fused import chosen, functions, fused_form, kernels
+from hanse_learning.site.layers.fused import chosen, functions, fused_form
 from hanse_learning.site.layers.statistics import UnitStatistics
 from hanse_learning.site.layers.windows import Windows
 from unit.learning_layers.test_kernel_norm import cases, drawn
@@ -30,23 +29,6 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 CLOSE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 WINDOWS = Windows((3, 2), (2, 1), (1, 0), (1, 1))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def language_is_swapped_once() -> Iterator[None]:
-    """For a kernel, and not again for each function of ours that it calls, which took a fifth of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        if INTERPRETED:
-            from triton.runtime.interpreter import InterpretedFunction
-
-            swapping = InterpretedFunction.__call__
-
-            def call(self: Any, *args: Any, **named: Any) -> Any:
-                ours = self.fn.__module__ == kernels.__name__
-                return self.rewrite()(*args, **named) if ours else swapping(self, *args, **named)
-
-            patch.setattr(InterpretedFunction, "__call__", call)
-        yield
 
 
 def compare(kind: chosen.Kind, given_: list[Tensor], mask: Tensor | None, units: UnitStatistics, groups: int) -> None:

@@ -7,6 +7,7 @@ code that trains on it mixes nothing up; what it makes has the processor's bits.
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,8 @@ def rounds(train: dict[str, Any], device: str) -> dict[str, Any]:
     return {"model": arrays_of(module), **made}
 
 
-def main() -> int:
-    """Say, for each way of training, whether device and processor make the same; this process keeps the device."""
+def main() -> None:
+    """Say, for each way of training, whether the device and the processor make the same."""
     _setup_privateuseone_for_python_backend(NAME)
     library = torch.library.Library("_", "IMPL")
     library.fallback(compute, "PrivateUse1")
@@ -129,13 +130,16 @@ def main() -> int:
             refused.append(str(error))
     same = {}
     for name, train in TRAINED.items():
-        print(name)  # where it stood still, or broke
+        print(name, file=sys.stderr)
         same[name] = _plain(rounds(train, NAME)) == _plain(rounds(train, "cpu"))
     print(json.dumps({"refused": refused, "same": same, "reductions": differences(OnDevice(f"{NAME}:0", NAME))}))
-    return 0
 
 
 def _plain(made: Any) -> Any:
     if isinstance(made, dict):
         return {name: _plain(each) for name, each in made.items()}
     return made.tobytes() if isinstance(made, np.ndarray) else made
+
+
+if __name__ == "__main__":
+    main()

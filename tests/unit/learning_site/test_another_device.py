@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked_workers import Nursery
 from hanse_fabric.plugins import ALGORITHMS, built_in
-from own_fork import in_a_fork
-from unit.learning_site import far_device
 
+SCRIPT = Path(__file__).with_name("far_device.py")
 Found = dict[str, Any]
 PLAIN = {"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"}
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found(worker_nursery: Nursery) -> Found:
     """What the stand-in's process says: torch knows one such device for good once it was registered."""
-    done = in_a_fork(far_device.main)
-    assert done.returncode == 0, done.stdout
+    done = worker_nursery.run(f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')")
+    assert done.returncode == 0, done.stderr
     answer: Found = json.loads(done.stdout.splitlines()[-1])
     return answer
 
