@@ -9,7 +9,6 @@ import hashlib
 import json
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-import foreign_nursery
 from adapters_at_sites import APPS, SCHEMA, SCRIPTS, Adapter, lay_out, site_code, write_shares
 from e2e.test_role_views import Seen, tapped
 from foreign_interpreters import PINS, TORCH, has_torch, interpreter_or_skip
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_datapod.worker.foreign.source import source_at
 from hanse_fabric.tensors.file import read_tensors
 from hanse_schemas.secure_aggregation import LARGEST_WEIGHT
 from views import find_secret, view_of
@@ -107,8 +104,7 @@ class Scene:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    """Each site starts its interpreters where all are tried (`make test-large`); else they are forked."""
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     pythons = {
         kind: await asyncio.to_thread(interpreter_or_skip, kind, more=("pandas",)) for kind in ("flower", "nvflare")
     }
@@ -122,14 +118,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
     )
     folder, seen = tmp_path_factory.mktemp("foreign"), Seen()
     files, code = write_shares(folder, SITES), lay_out(folder / "code", EVERYTHING)
-    async with AsyncExitStack() as stack:
-        if not any(item.get_closest_marker("large") for item in request.session.items):
-            pythons = {
-                kind: await asyncio.to_thread(stack.enter_context, _forking(folder / kind, kind, python))
-                for kind, python in pythons.items()
-            }
-        deployment = await stack.enter_async_context(Deployment(folder, "foreign", {}, SCHEMA, nursery=True))
-        await stack.enter_async_context(tapped(folder, seen))
+    async with Deployment(folder, "foreign", {}, SCHEMA, nursery=True) as deployment, tapped(folder, seen):
         for place, site in enumerate(SITES):
             policy = json.loads(deployment.policy_file().read_text())
             path = folder / f"{site}.json"
@@ -138,13 +127,6 @@ async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
             child = await deployment.add_site(site, SiteFiles(files[site]))
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(code)])
         yield Scene(deployment, seen, json.loads(made.stdout))
-
-
-def _forking(folder: Path, kind: str, python: Path) -> AbstractContextManager[Path]:
-    """An interpreter that has loaded what the code of its kind imports."""
-    there = [each for each in OTHERS if each.kind == kind and (not each.torch or has_torch(kind))]
-    imports = {name for each in there for name in source_at(each.path).imports()}
-    return foreign_nursery.forking(folder, kind, python, sorted(imports))
 
 
 async def test_a_flower_app_trains_masked_what_it_trains_plain_and_in_flowers_interpreter(scene: Scene) -> None:

@@ -229,7 +229,7 @@ async def test_a_task_that_fails_or_is_cancelled_leaves_no_loaded_code(site):
     assert seen == [1, ErrorCode.TRAINING_FAILED, 1]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(2):
-            await site.run(TRAIN + "import time; time.sleep(60)\n")
+            await site.run(TRAIN + "while True: pass\n")
     assert (await site.run(TRAIN + "return reply(msg, arrays_of(msg))\n")).examples == 5
 
 
