@@ -92,7 +92,7 @@ async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationR
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
     if there is not None:
         _check_free(there.value, invitation, public_key)
-        if there.value.api_key == invitation.id:  # its token of before, which it may use again
+        if invitation.created_at <= there.value.last_there:  # a token of before, which it may use again
             check_absence(project, there.value, hub.clock)
     if there is None or there.value.revoked:
         await hub.quotas.take_site(invitation.project)

@@ -107,9 +107,9 @@ async def leave(hub: Hub, request: Request) -> HasLeft:
 
 
 async def _void_keys(hub: Hub, record: ParticipantRecord) -> None:
-    """Of a site whose record says that it is no member, so that results are refused already: its open invitations, and
-    all API and bus keys that it ever had."""
-    await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None)
+    """Of a site whose record says that it is no member, so that results are refused already: its invitations, and all
+    API and bus keys that it ever had. The invitation that the record is of is refused by that."""
+    await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None or one.id != record.api_key)
     for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
         hub.keys.note(key.value, key.revision)
     await hub.credentials.revoke(record.connects_in, record.bus_key, *(record.former_bus_keys or ()))
