@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hanse_coordinator.api import joining
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import SigningKey
 from hanse_site.leaving import signed_leaving
@@ -263,6 +264,28 @@ async def test_no_token_that_a_revoked_site_has_used_before_lets_it_in_again(api
     await api.ok("POST", f"{MEMBER}/revoke", owner)
     for shown in (token, second):
         _, code, message = await api.refused("POST", "/v1/join", body=await site.body(api, shown))
+        assert (code, "revoked" in message) == ("gone", True)
+    assert (await api.ok("GET", MEMBER, owner))["revoked"]
+
+
+async def test_a_site_that_is_revoked_while_it_joins_by_another_token_stays_out(
+    api: Any, owner: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim of the token and what is written of the site; and when it asks again."""
+    second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    site, claim = Site(), joining._claim
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+
+    async def late(*given: Any) -> Any:
+        claimed = await claim(*given)
+        await api.ok("POST", f"{MEMBER}/revoke", owner)
+        return claimed
+
+    body = await site.body(api, second)
+    monkeypatch.setattr(joining, "_claim", late)
+    first = await api.refused("POST", "/v1/join", body=body)
+    monkeypatch.undo()
+    for _, code, message in (first, await api.refused("POST", "/v1/join", body=await site.body(api, second))):
         assert (code, "revoked" in message) == ("gone", True)
     assert (await api.ok("GET", MEMBER, owner))["revoked"]
 
