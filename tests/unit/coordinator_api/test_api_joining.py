@@ -13,6 +13,7 @@ import pytest
 from hanse_coordinator.api import joining
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_site.leaving import signed_leaving
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
@@ -288,6 +289,27 @@ async def test_a_site_that_is_revoked_while_it_joins_by_another_token_stays_out(
     for _, code, message in (first, await api.refused("POST", "/v1/join", body=await site.body(api, second))):
         assert (code, "revoked" in message) == ("gone", True)
     assert (await api.ok("GET", MEMBER, owner))["revoked"]
+
+
+async def test_the_key_of_a_site_that_is_revoked_before_it_was_made_opens_nothing(
+    api: Any, owner: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = joining._give_key
+
+    async def late(*given: Any) -> str:
+        await api.ok("POST", f"{MEMBER}/revoke", owner)
+        return await make(*given)
+
+    monkeypatch.setattr(joining, "_give_key", late)
+    joined = await api.ok("POST", "/v1/join", body=await _site(api, token))
+    assert (await api.refused("GET", "/v1/projects/alpha", joined["api_key"]))[0] == 401
+
+
+async def test_a_site_whose_record_names_no_key_is_revoked(api: Any, owner: str) -> None:
+    name = {"project": "alpha", "participant": "north"}
+    keys = {"public_key": Site().public_key, "bus_key": "U1", "enrolled_at": api.clock.now()}
+    await api.hub.buckets.participants.create(ParticipantRecord.model_validate(name | keys), **name)
+    assert (await api.ok("POST", f"{MEMBER}/revoke", owner))["revoked"]
 
 
 async def test_all_keys_that_a_site_ever_had_are_revoked_together(api: Any, owner: str, token: str) -> None:
