@@ -98,7 +98,7 @@ async def _check_place(
             check_absence(project, there.value, hub.clock)
     if there is None or there.value.revoked:
         await hub.quotas.take_site(invitation.project)
-    return there and there.value
+    return None if there is None else there.value
 
 
 def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:
