@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clocks import HandClock
-from hanse_coordinator.api import proof, terms
+from hanse_coordinator.api import participants, proof, terms
 from hanse_coordinator.api.hub import JOINS_AT_ONCE
 from hanse_fabric.allowance import Allowance
 from hanse_fabric.bus.memory import MemoryBroker
@@ -136,6 +136,34 @@ async def test_control_where_a_used_token_is_good_for_ever_it_shows_what_was_wri
     monkeypatch.setattr(terms, "good_invitation", known)
     status, answer = await previewed(api)
     assert (status, answer["terms"]["asked"]["purpose"]) == (200, "what nobody but members is to know")
+
+
+async def comes_back(api: Api) -> tuple[int, Any]:
+    """A site that has joined by two tokens, one after the other, joins by the first after it was revoked."""
+    owner, site = await api.make_owner("alpha"), Site()
+    asked = {"participant": "north"}
+    first, second = [(await api.ok("POST", "/v1/projects/alpha/invitations", owner, asked))["token"] for _ in "12"]
+    for token in (first, second):
+        await api.ok("POST", "/v1/join", body=await site.body(api, token))
+    await api.ok("POST", "/v1/projects/alpha/participants/north/revoke", owner)
+    return await api.call("POST", "/v1/join", body=await site.body(api, first))
+
+
+async def test_a_site_that_was_revoked_comes_back_by_no_token_that_it_had(api: Api) -> None:
+    status, answer = await comes_back(api)
+    assert (status, answer["error"]["code"]) == (410, "gone")
+
+
+@pytest.mark.control("test_a_site_that_was_revoked_comes_back_by_no_token_that_it_had")
+async def test_control_where_tokens_outlive_a_revocation_an_older_one_lets_the_site_in(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(participants, "_revoke_all", no)
+    status, answer = await comes_back(api)
+    assert (status, bool(answer.get("api_key"))) == (200, True)
 
 
 async def joins(api: Api) -> int:

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from hanse_coordinator.api import joining
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_site.leaving import signed_leaving
 from hanse_site.renewal import signed_renewal
 from hub_api import Site
 
@@ -141,9 +145,15 @@ async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api:
 
 @pytest.mark.parametrize("sent_at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 async def test_a_time_that_utc_has_not_is_refused_by_field(api: Any, token: str, sent_at: str) -> None:
-    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, sent_at=sent_at))
-    assert (status, code) == (400, "invalid-input")
-    assert "sent_at: a time" in message
+    said = SigningKey.create(), api.clock.now()
+    for path, body in (
+        ("join", await _site(api, token)),
+        ("renew", signed_renewal("alpha", "north", *said)),
+        ("leave", signed_leaving("alpha", "north", said[0], "", said[1])),
+    ):
+        status, code, message = await api.refused("POST", f"/v1/{path}", body=body | {"sent_at": sent_at})
+        assert (path, status, code) == (path, 400, "invalid-input")
+        assert "sent_at: a time" in message
 
 
 @pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
@@ -246,6 +256,62 @@ async def test_a_token_from_before_a_revocation_lets_the_site_in_no_more(api: An
     await api.ok("POST", "/v1/join", body=await _site(api, elsewhere))
 
 
+async def test_no_token_that_a_revoked_site_has_used_before_lets_it_in_again(api: Any, owner: str, token: str) -> None:
+    """Not the one by which it is there alone: it has joined by another since."""
+    second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    site = Site()
+    for shown in (token, second):
+        await api.ok("POST", "/v1/join", body=await site.body(api, shown))
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    for shown in (token, second):
+        _, code, message = await api.refused("POST", "/v1/join", body=await site.body(api, shown))
+        assert (code, "revoked" in message) == ("gone", True)
+    assert (await api.ok("GET", MEMBER, owner))["revoked"]
+
+
+async def test_a_site_that_is_revoked_while_it_joins_by_another_token_stays_out(
+    api: Any, owner: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim of the token and what is written of the site; and when it asks again."""
+    second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    site, claim = Site(), joining._claim
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+
+    async def late(*given: Any) -> Any:
+        claimed = await claim(*given)
+        await api.ok("POST", f"{MEMBER}/revoke", owner)
+        return claimed
+
+    body = await site.body(api, second)
+    monkeypatch.setattr(joining, "_claim", late)
+    first = await api.refused("POST", "/v1/join", body=body)
+    monkeypatch.undo()
+    for _, code, message in (first, await api.refused("POST", "/v1/join", body=await site.body(api, second))):
+        assert (code, "revoked" in message) == ("gone", True)
+    assert (await api.ok("GET", MEMBER, owner))["revoked"]
+
+
+async def test_the_key_of_a_site_that_is_revoked_before_it_was_made_opens_nothing(
+    api: Any, owner: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = joining._give_key
+
+    async def late(*given: Any) -> str:
+        await api.ok("POST", f"{MEMBER}/revoke", owner)
+        return await make(*given)
+
+    monkeypatch.setattr(joining, "_give_key", late)
+    joined = await api.ok("POST", "/v1/join", body=await _site(api, token))
+    assert (await api.refused("GET", "/v1/projects/alpha", joined["api_key"]))[0] == 401
+
+
+async def test_a_site_whose_record_names_no_key_is_revoked(api: Any, owner: str) -> None:
+    name = {"project": "alpha", "participant": "north"}
+    keys = {"public_key": Site().public_key, "bus_key": "U1", "enrolled_at": api.clock.now()}
+    await api.hub.buckets.participants.create(ParticipantRecord.model_validate(name | keys), **name)
+    assert (await api.ok("POST", f"{MEMBER}/revoke", owner))["revoked"]
+
+
 async def test_all_keys_that_a_site_ever_had_are_revoked_together(api: Any, owner: str, token: str) -> None:
     second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
     site, had = Site(), []
@@ -340,6 +406,12 @@ async def test_a_site_that_was_away_for_longer_than_the_owner_says_needs_another
     assert other[1] == "conflict", "with another key it is another site"
     await api.ok("POST", "/v1/join", body=await site.body(api, invited["token"]))
     assert not await renews(), "it has joined with the key that it had"
+
+    await passes(32)
+    assert await renews()
+    for shown in (token, invited["token"]):
+        body = await site.body(api, shown)
+        assert (await api.refused("POST", "/v1/join", body=body))[1] == "forbidden", "by no token of before"
 
 
 @pytest.mark.parametrize("days", [0, -1, 3651, 1.5, "many", 2**63 - 1])

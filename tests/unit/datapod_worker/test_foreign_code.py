@@ -283,10 +283,17 @@ class Client(NumPyClient):
         ("import flwr as fl", "fl.client.start_client", 0),
         ("from flwr.client import start_client", "start_client", 0),
         ("from flwr.compat.client import app", "app.start_client", 1),
-        ("from flwr.compat.client.app import start_client", "start_client", 1),
         ("from importlib import import_module", "import_module('flwr.compat.client.app').start_client", 1),
+        (
+            "from importlib.util import find_spec\nassert find_spec('flwr.compat.client.app')\n"
+            "from flwr.compat.client import app",
+            "app.start_client", 1,
+        ),
+        ("from flwr.compat.client import app\nfrom importlib import reload\nreload(app)", "app.start_client", 1),
+        # Last: this module is loaded before the code then, in the process that all later ones are forked from.
+        ("from flwr.compat.client.app import start_client", "start_client", 1),
     ],
-)
+)  # fmt: skip
 async def test_a_client_that_a_file_would_start_is_found_however_it_is_named(site, imported, started, heavy):
     """Where Flower's own module is not asked for, what that one brings is not loaded."""
     site.number += 1

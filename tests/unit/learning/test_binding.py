@@ -118,6 +118,21 @@ def test_the_digests_have_their_golden_values() -> None:
     ]
 
 
+def test_what_is_kept_of_a_task_is_of_no_other_that_is_equal_to_it_or_comes_in_its_place() -> None:
+    """Digests are kept by the object: `1 == True` for Python, and the place of an object that is gone is another's."""
+    one, other = (TRAIN.model_copy(update={"config": TRAIN.config | {"code": code}}) for code in (1, True))
+    assert one == other
+    for digest in (work_digest, request_digest):
+        assert digest(one) != digest(other)
+    seen = {
+        digest(TRAIN.model_copy(update={"model": ObjectRef(digest=f"{number:064x}", size=3, key="models/x")}))
+        for number in range(100)
+        for digest in (work_digest, request_digest)
+    }
+    assert len(seen) == 200
+    assert request_digest(one, noise=b"x") != request_digest(one) != request_digest(one, noise=b"y")
+
+
 def test_of_settings_a_work_has_names_and_what_differs_from_defaults() -> None:
     """Else a release with one more default would take an old work for a new one."""
     read: dict[str, Any] = {

@@ -35,13 +35,13 @@ async def join(hub: Hub, request: Request) -> Joined:
     found = known.value
     check_proof(body, token)
     project = await hub.project(found.project)
-    anybody = await _check_place(hub, project, found, body.public_key)
+    there = await _check_place(hub, project, found, body.public_key)
     check_consent(hub, project, found.participant, body.consent, VerifyKey(base64.b64decode(body.public_key)))
     # A credential that cannot be made must not use the token up.
     region = found.region or HUB_REGION
     bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key, region=region)
     invitation = (await _claim(hub, token, body, known)).value
-    await _enrol(hub, invitation, body, anybody=anybody)
+    await _enrol(hub, invitation, body, there)
     api_key = await _give_key(hub, invitation)
     await hub.audit_as(
         f"participant:{invitation.participant}",
@@ -83,20 +83,22 @@ async def renew(hub: Hub, request: Request) -> Renewed:
     )
 
 
-async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationRecord, public_key: str) -> bool:
+async def _check_place(
+    hub: Hub, project: ProjectRecord, invitation: InvitationRecord, public_key: str
+) -> ParticipantRecord | None:
     """The name must be free, or be this very site's; and a new site one that the project's quota allows.
 
     Returns:
-        Whether anybody has or had the name.
+        Who has or had the name.
     """
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
     if there is not None:
         _check_free(there.value, invitation, public_key)
-        if there.value.api_key == invitation.id:  # its token of before, which it may use again
+        if invitation.created_at <= there.value.last_there:  # a token of before, which it may use again
             check_absence(project, there.value, hub.clock)
     if there is None or there.value.revoked:
         await hub.quotas.take_site(invitation.project)
-    return there is not None
+    return None if there is None else there.value
 
 
 def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:
@@ -164,7 +166,7 @@ async def _give_key(hub: Hub, invitation: InvitationRecord) -> str:
     return key.text
 
 
-async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join, *, anybody: bool) -> None:
+async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join, seen: ParticipantRecord | None) -> None:
     record = ParticipantRecord.model_validate(
         {
             "project": invitation.project,
@@ -179,7 +181,7 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join, *, anybody:
         }
     )
     name = {"project": invitation.project, "participant": invitation.participant}
-    if not anybody:
+    if seen is None:
         try:
             await hub.buckets.participants.create(record, **name)
         except HanseError as error:
@@ -190,6 +192,8 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join, *, anybody:
     there = await hub.buckets.participants.require(**name)
     # Read again: the owner or another token may have changed it meanwhile.
     _check_free(there.value, invitation, body.public_key)
+    if there.value.revoked and (seen is None or not seen.revoked):
+        raise gone(f"the participant {invitation.participant!r} was revoked while it joined")
     if there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
         had = {*(there.value.former_bus_keys or ()), there.value.bus_key} - {record.bus_key}
         if len(had) > _MOST_BUS_KEYS:

@@ -13,6 +13,7 @@ from hanse_coordinator.api.route import OWN, PUBLIC, READ, Request, Route, view
 from hanse_coordinator.api.terms import digest_of
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.joining import HasLeft, ToLeave, check_clocks, leaving_statement
@@ -107,12 +108,29 @@ async def leave(hub: Hub, request: Request) -> HasLeft:
 
 
 async def _void_keys(hub: Hub, record: ParticipantRecord) -> None:
-    """Of a site whose record says that it is no member, so that results are refused already: its open invitations, and
-    all API and bus keys that it ever had."""
-    await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None)
-    for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
+    """Of a site whose record says that it is no member, so that results are refused already: its invitations, and all
+    API and bus keys that it ever had. The invitation that the record is of is refused by that."""
+    await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None or one.id != record.api_key)
+    keys = await _revoke_all(hub.buckets.keys, record, lambda _: True)
+    if record.api_key and all(key.value.id != record.api_key for key in keys):
+        keys.append(await _revoke_before_it_is_made(hub, record))
+    for key in keys:
         hub.keys.note(key.value, key.revision)
     await hub.credentials.revoke(record.connects_in, record.bus_key, *(record.former_bus_keys or ()))
+
+
+async def _revoke_before_it_is_made(hub: Hub, site: ParticipantRecord) -> Entry[ApiKeyRecord]:
+    """The key of a site that joins at this very moment: who makes it finds that it is revoked."""
+    record = ApiKeyRecord(
+        id=site.api_key, hash=make_api_key().hash, role=ApiRole.SITE, project=site.project,
+        participant=site.participant, name=f"site {site.participant}", created_at=hub.clock.now(), revoked=True,
+    )  # fmt: skip
+    try:
+        return await hub.buckets.keys.create(record, key=record.id)
+    except HanseError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
+    return await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=record.id)
 
 
 R = TypeVar("R", InvitationRecord, ApiKeyRecord)

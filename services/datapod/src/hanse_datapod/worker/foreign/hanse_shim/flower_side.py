@@ -10,13 +10,13 @@ import json
 import runpy
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -179,22 +179,24 @@ def _catch_started(started: list[Any]) -> None:
     catch(flwr.client)
     if _STARTING in sys.modules:
         catch(sys.modules[_STARTING])
-    else:
-        sys.meta_path.insert(0, _Changing(catch))
+    sys.meta_path.insert(0, _Changing(catch))
 
 
 class _Changing(MetaPathFinder):
-    """Finds the module that starts clients, and has it changed once it is loaded."""
+    """Finds the module that starts clients, as those after it do, and has it changed whenever it is loaded: code may
+    look for it before it loads it, and load it again."""
 
     def __init__(self, change: Callable[[Any], None]) -> None:
         self._change = change
 
-    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As every finder; of other modules nothing."""
         if name != _STARTING:
             return None
-        sys.meta_path.remove(self)
-        if (spec := find_spec(name)) is None or spec.loader is None:
+        after = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in after)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or spec.loader is None:
             return spec
         load = spec.loader.exec_module
 
