@@ -9,9 +9,9 @@ from typing import Any
 from hanse_fabric.bus.connection import Connection
 from hanse_fabric.errors import ErrorCode, HanseError
 
-_FOR_NOW = frozenset({10009, 10118, 10158, 10167, 10194})
-"""What passes by itself, beside all errors 503: no leader yet, stream offline, a message of this id is being agreed on,
-too many at once (server/errors.json of NATS)."""
+_FOR_NOW = frozenset({10009, 10118, 10119, 10158, 10167, 10194, 10195})
+"""What passes by itself, beside all errors 503: no leader yet, stream or consumer offline, a message of this id is being
+agreed on, too many at once (server/errors.json of NATS)."""
 
 
 async def ask(connection: Connection, subject: str, request: bytes, deadline: float, what: str) -> dict[str, Any]:
