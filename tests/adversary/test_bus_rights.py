@@ -40,7 +40,8 @@ PLACES = (
 )  # fmt: skip
 REPLIES = ("", *PLACES, *(f"$KV.{stream.name.removeprefix('KV_')}.k" for stream in STREAMS if stream.name[:3] == "KV_"))
 PARTS = 3
-"""A role tries a subject with every third of these, the next role with the next third: several roles try each pair."""
+"""A role tries a subject with every third of these, the next role with the next third: several roles try each pair. A
+site, which is nobody's whom the hub's owner knows, tries all."""
 
 
 def subjects() -> Iterator[str]:
@@ -94,14 +95,15 @@ async def test_a_role_publishes_what_the_table_grants_and_is_refused_all_else(
     asked = sorted({one for one in subjects() if not any(matches(pattern, one) for pattern in granted)})
     assert len(asked) > 300
     refusals = Refusals(bus._connection.client)
+    parts = 1 if role is Role.PARTICIPANT else PARTS
     sent = Counter[str]()
     for at, reply in enumerate(REPLIES):
         for one in asked:
-            if (crc32(one.encode()) + at + list(Role).index(role)) % PARTS == 0:
+            if (crc32(one.encode()) + at + list(Role).index(role)) % parts == 0:
                 await bus._connection.client.publish(one, b"x", reply=reply)
                 sent[one] += 1
         await refusals.settled()
-    assert min(sent[one] for one in asked) >= len(REPLIES) // PARTS
+    assert min(sent[one] for one in asked) >= len(REPLIES) // parts
     assert {one: refusals.subjects[one.lower()] for one in asked} == sent
     await bus.close()
 

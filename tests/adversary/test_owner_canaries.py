@@ -25,13 +25,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from adversary import workers
-from adversary.canaries import PLACES, SHOWN, Place
+from adversary.canaries import CANARY, PLACES, SHOWN, Place
 from adversary.lying_hub import PATIENCE_S, LyingHub, lying_hub
 from adversary.other_frameworks import answering
 from adversary.stage import Regression, Site, Stage
+from hanse_datapod.agent.loop import Agent
+from hanse_datapod.agent.telling import Telling
 from hanse_datapod.worker.foreign.settings import FlowerSettings, ForeignSettings, NVFlareSettings
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import MaskingMode, Result, TaskKind
+from hanse_fabric.subjects import PRESENCE
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_fabric.telemetry.traces import use_tracer
 from hanse_schemas.schema import OpenSchema
@@ -75,14 +78,16 @@ class Asked:
 
     def __init__(self, hub: LyingHub, site: Site, place: Place, digest: str, spans: InMemorySpanExporter) -> None:
         self._hub, self._site, self._place, self._digest, self._spans = hub, site, place, digest, spans
+        self._logged = 0
+
+    @property
+    def name(self) -> str:
+        return self._site.name
 
     async def everything_that_leaves(self, way: str) -> tuple[Result, bytes]:
-        """Have it work in a run of its own: (its answer, all that left it since it was asked)."""
+        """Have it work in a run of its own: (its answer, all that left it since it was asked before, or began)."""
         hub, objects, log = self._hub, self._hub.stage.folder / "store" / "objects", self._site.home / "outbox.jsonl"
-        shutil.rmtree(objects, ignore_errors=True)
-        hub.heard.clear()
-        self._spans.clear()
-        hub.stage.run, before = f"canary{next(_runs):06}", log.stat().st_size
+        hub.stage.run = f"canary{next(_runs):06}"
         [answer] = (await asked(hub, self._site.name, self._place, self._digest, way)).values()
         async with asyncio.timeout(PATIENCE_S):
             while not self._ended():  # noqa: ASYNC110 - soon after the hub has its answer
@@ -90,7 +95,12 @@ class Asked:
         stored = [path.read_bytes() for path in objects.rglob("*") if path.is_file()]
         said = [subject.encode() + data for subject, data in hub.heard]
         traced = [each.to_json().encode() for each in self._spans.get_finished_spans()]
-        left = [*said, *stored, *traced, log.read_bytes()[before:], prometheus_text().encode()]
+        logged = log.read_bytes()
+        left = [*said, *stored, *traced, logged[self._logged :], prometheus_text().encode()]
+        self._logged = len(logged)
+        shutil.rmtree(objects, ignore_errors=True)
+        hub.heard.clear()
+        self._spans.clear()
         return answer, b"\n".join(left)
 
     def _ended(self) -> bool:
@@ -162,7 +172,9 @@ def ways(place: Place) -> tuple[str, ...]:
 ASKED = [(place, (way,)) for place in PLACES if place.loop for way in ways(place)]
 ASKED += [(place, ways(place)) for place in PLACES if not place.loop]
 TOLD = [each for each in ASKED if each[0].quoted]
-OF_CONTROLS = list({(place.reader, some): (place, some) for place, some in [*reversed(TOLD), *TOLD]}.values())
+FIRST, LAST = ({(place.reader, some): (place, some) for place, some in each} for each in (TOLD[::-1], TOLD))
+OF_CONTROLS = list({(place.name, some): (place, some) for place, some in [*FIRST.values(), *LAST.values()]}.values())
+"""Of each reader two places."""
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -191,10 +203,35 @@ async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
     house: LyingHub, tmp_path: Path, place: Place, by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
     spans: InMemorySpanExporter,
 ) -> None:  # fmt: skip
-    """Of each reader: that the canary stands in the words that are not told, the attack sees in the site's own log, at
-    each place."""
+    """Of two places of each reader: that the canary stands in the words that are not told, the attack sees in the
+    site's own log, at every place."""
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
     async with at_work(house, tmp_path, place, spans) as site:
         for way in by:
             answer, left = await site.everything_that_leaves(way)
             assert any(shown.encode() in left for shown in SHOWN), (way, answer.reason)
+
+
+@in_one_loop
+@pytest.mark.control("test_no_message_stream_log_metric_or_object_has_content_of_the_data")
+async def test_control_what_a_site_tells_of_its_data_before_it_is_asked_is_heard(
+    house: LyingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter
+) -> None:
+    """In its sign of life, had that the words in which its data are refused."""
+    presence, fields = Agent._presence, Telling.fields
+
+    async def soon(agent: Agent) -> None:
+        await agent._data.looked.wait()
+        assert agent._data.unfit is not None
+        why = agent._data.unfit.whole
+        monkeypatch.setattr(Telling, "fields", lambda telling, _: fields(telling, why))
+        await presence(agent)
+
+    monkeypatch.setattr(Agent, "_presence", soon)
+    async with at_work(house, tmp_path, PLACES[0], spans) as site:
+        sign = PRESENCE.of(project=house.stage.project, participant=site.name)
+        async with asyncio.timeout(PATIENCE_S):
+            while sign not in [subject for subject, _ in house.heard]:  # noqa: ASYNC110 - the ear has no event
+                await asyncio.sleep(0)
+        _, left = await site.everything_that_leaves("plain")
+        assert CANARY.encode() in left

@@ -42,7 +42,7 @@ PLAN = StudyPlan(
     missing=0.02,
     covariates=(Covariate("AGE", 60, 10, log_odds=0.3),),
 )
-SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 3}
+SECTION: dict[str, Any] = {"test": "logistic", "covariates": ["AGE"], "sex": True, "chunk": 256, "in_flight": 2}
 
 
 @dataclass
