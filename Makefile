@@ -152,7 +152,7 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: export PYTHONDONTWRITEBYTECODE =
 test: suite-begins
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint-style tests-prepared
-	@$(MAKE) --no-print-directory -k lint-arrows lint-types >build/lint 2>&1 & lint=$$!; \
+	@$(MAKE) --no-print-directory --keep-going lint-arrows lint-types >build/lint 2>&1 & lint=$$!; \
 	  code=0; $(SUITE) $(TESTS) $(ARGS) || code=$$?; wait $$lint || code=$$?; cat build/lint; exit $$code
 	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
 	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)

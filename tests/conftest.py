@@ -88,7 +88,8 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
     program = [sys.executable, "-P", forked_pytest.__file__]
     serving = listening(
         [*program, "--serve", str(at), *config.invocation_params.args],
-        at, at.with_suffix(".log"), os.environ | forked_pytest.WITHOUT_THREADS, within=_COLLECTED_WITHIN_S,
+        at, at.with_suffix(".log"), os.environ | {"OPENBLAS_NUM_THREADS": "1"} | forked_pytest.WITHOUT_THREADS,
+        within=_COLLECTED_WITHIN_S,
     )  # fmt: skip
     try:
         config.stash[ENDING].enter_context(serving)

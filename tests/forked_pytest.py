@@ -19,7 +19,7 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Variables with which the one process starts: else a library that it loads begins a thread."""
@@ -50,6 +50,8 @@ def serve(at: Path, arguments: list[str]) -> NoReturn:
         raise RuntimeError("collecting tests started threads: no worker can be forked safely")
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
+    # Ctrl-C is told to all: a worker ends what its tests have started, for which those before it have to stay.
+    told_to_stop = signal.signal(signal.SIGINT, signal.SIG_IGN)
     own = os.getpid()
     with socket.socket(socket.AF_UNIX) as asking:
         asking.bind(str(at))
@@ -59,12 +61,16 @@ def serve(at: Path, arguments: list[str]) -> NoReturn:
             if not os.fork():
                 die_with(own)
                 asking.close()
-                _guard(line)
+                _guard(line, told_to_stop)
             line.close()
 
 
-def _guard(line: socket.socket) -> NoReturn:
-    """Fork the worker, and end with it, or with who asked for it."""
+def _guard(line: socket.socket, told_to_stop: Any) -> NoReturn:
+    """Fork the worker, and end with it, or with who asked for it.
+
+    Args:
+        told_to_stop: what the worker does at Ctrl-C.
+    """
     from hanse_fabric.forking import die_with
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -73,6 +79,7 @@ def _guard(line: socket.socket) -> NoReturn:
     if not (worker := os.fork()):
         die_with(own)
         line.close()
+        signal.signal(signal.SIGINT, told_to_stop)
         _work(json.loads(order), files)
     for descriptor in files:
         os.close(descriptor)
