@@ -23,6 +23,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.deployed import tensors
+from e2e.sites_online import wait_online
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -214,6 +215,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         for site, data in files.items():
             child = await deployment.add_site(site, data)
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--code", str(code)])
+        await asyncio.to_thread(wait_online, deployment.project, len(SITES))
         yield Scene(deployment, folder, code)
 
 

@@ -40,11 +40,11 @@ from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.sealing import SealingKey
-from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord, RunEvent
+from hanse_fabric.messages import AuditEvent, CompensatorRecord, ModelVersion, ParticipantRecord, RunEvent
 from hanse_fabric.messages.base import Message
 from hanse_fabric.records import Bucket
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.subjects import AUDIT, EVENT, MODELS, STREAMS, Subject
+from hanse_fabric.subjects import AUDIT, COMPENSATORS, EVENT, MODELS, STREAMS, Subject
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_model_registry.registry import Registry
@@ -288,6 +288,9 @@ async def league(
         for number, name in enumerate(names):
             await made.add_site(name, worker(clock, number) if worker else Trainer(clock, number), schema)
         await clock.sleep(SEEN_S)
+        async with clock.timeout(600):  # where messages are lost it takes a compensator longer
+            while not await Bucket(made.owner, COMPENSATORS, CompensatorRecord).list():
+                await clock.sleep(1.0)
         yield made
         for process in made.processes.values():
             await process.crash()
