@@ -3,7 +3,8 @@
 It saves each site of a test up to four seconds of a core. A site names a program as its interpreter that asks that
 process for a child, gives it its own pipes, and ends with it. The child is what the interpreter is else, with the same
 program from there on; it is not in the sandbox of the worker that has started the program, which others tell of
-(`unit/datapod_worker/test_foreign_code.py`). The file is the program of that one process, too.
+(`unit/datapod_worker/test_foreign_code.py`, and one site of `e2e/test_foreign_run.py`). The file is the program of that
+one process, too.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ class Scene:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    """Each site starts its interpreters where all are tried (`make test-large`); else they are forked."""
+    """One site starts Flower's interpreter itself, so that apps are in its sandbox; the others are forked. Where all
+    code is tried, all are started (`make test-large`)."""
     pythons = {
         kind: await asyncio.to_thread(interpreter_or_skip, kind, more=("pandas",)) for kind in ("flower", "nvflare")
     }
@@ -123,8 +124,9 @@ async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
     folder, seen = tmp_path_factory.mktemp("foreign"), Seen()
     files, code = write_shares(folder, SITES), lay_out(folder / "code", EVERYTHING)
     async with AsyncExitStack() as stack:
+        forked = pythons
         if not any(item.get_closest_marker("large") for item in request.session.items):
-            pythons = {
+            forked = {
                 kind: await asyncio.to_thread(stack.enter_context, _forking(folder / kind, kind, python))
                 for kind, python in pythons.items()
             }
@@ -133,7 +135,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
         for place, site in enumerate(SITES):
             policy = json.loads(deployment.policy_file().read_text())
             path = folder / f"{site}.json"
-            own = site_code(EVERYTHING, pythons, place, len(SITES))
+            started = {"flower": pythons["flower"]} if site == SITES[0] else {}
+            own = site_code(EVERYTHING, forked | started, place, len(SITES))
             path.write_text(json.dumps({**policy, "site_code": own}))
             child = await deployment.add_site(site, SiteFiles(files[site]))
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--policy", str(path), "--code", str(code)])
