@@ -276,15 +276,18 @@ class Client(NumPyClient):
 {started}(server_address="127.0.0.1:1", client=Client().to_client())
 """
 
+LOOKS = "from importlib import import_module, util\nutil.find_spec('flwr.compat.client.app')"
+
 
 @pytest.mark.parametrize(
     ("imported", "started", "heavy"),
     [
         ("import flwr as fl", "fl.client.start_client", 0),
         ("from flwr.client import start_client", "start_client", 0),
+        # Before the one that names the module, which the interpreter has loaded from then on.
+        pytest.param(LOOKS, "import_module('flwr.compat.client.app').start_client", 1, id="looked for and imported"),
         ("from flwr.compat.client import app", "app.start_client", 1),
         ("from flwr.compat.client.app import start_client", "start_client", 1),
-        ("from importlib import import_module", "import_module('flwr.compat.client.app').start_client", 1),
     ],
 )
 async def test_a_client_that_a_file_would_start_is_found_however_it_is_named(site, imported, started, heavy):

@@ -187,14 +187,18 @@ class _Changing(MetaPathFinder):
     """Finds the module that starts clients, and has it changed once it is loaded."""
 
     def __init__(self, change: Callable[[Any], None]) -> None:
-        self._change = change
+        self._change, self._asks = change, False
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """As every finder; of other modules nothing."""
-        if name != _STARTING:
+        """As every finder; of other modules nothing. It stays: code may look for a module before it loads it."""
+        if name != _STARTING or self._asks:
             return None
-        sys.meta_path.remove(self)
-        if (spec := find_spec(name)) is None or spec.loader is None:
+        self._asks = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._asks = False
+        if spec is None or spec.loader is None:
             return spec
         load = spec.loader.exec_module
 
