@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -116,6 +117,7 @@ def _forked(carrier: Any, kind: str, asked: socket.socket, own: Sequence[socket.
             order = json.loads(said)
             os.environ.clear()
             os.environ.update(order["environment"])
+            tempfile.tempdir = None  # the worker's own, which ends with it
             os.chdir(order["folder"])
             carrier.serve(kind)
             status = 0
