@@ -97,7 +97,7 @@ def test_masked_signs_mask_as_those_of_plain_updates_do_to_the_bit(tmp_path, sto
     assert told[0]["model"] != engine.run(other.job(strategy=without)).outputs["model"].digest  # the control
 
 
-@pytest.mark.parametrize(("mode", "threads"), zip(MaskingMode, (1, 3, 1), strict=True))
+@pytest.mark.parametrize(("mode", "threads"), [*zip(MaskingMode, (1, 3, 1), strict=True)])
 def test_a_small_ring_has_the_signs_of_a_wide_one_and_its_bytes(tmp_path, store, small_leaves, cases, mode, threads):
     layout, strategy = layout_of(20_000), {"sign_mask": {"tau": 0.9}, "optimizer": {"name": "sgd", "momentum": 0.5}}
     made, sizes = {}, {}
